@@ -16,82 +16,83 @@ type FailureCost struct {
 	Cause    string  `json:"cause"`
 	Injected bool    `json:"injected"`
 	Seconds  float64 `json:"seconds"` // when it began
-	Step     uint64  `json:"step"`    // newest released step then
+	Step     uint64  `json:"step"`    // newest released step at that time
 
-	// Announced says that the process left after a notice, in order: RecoverySeconds is then the
-	// longest time between two steps around it.
+	// Announced says that the process left in an orderly way after a notice. RecoverySeconds is
+	// then the longest time between two steps around the departure.
 	Announced bool `json:"announced,omitempty"`
 
 	// RecoverySeconds is the time from the failure to the release of the first step that was also
-	// committed after it. A step that was committed before may be released in between; it does not
-	// show that anybody has taken the place of the dead. Null: no step followed.
+	// committed after it. A step that was committed before may be released in between, but does not
+	// show that the failed process was replaced. Null: no step followed.
 	RecoverySeconds Number `json:"recovery_seconds"`
 
-	// LostSteps are the released steps that a restore took back, all charged to the first server
-	// failure that had not recovered, so that the costs of failures add up to the run's rework.
+	// LostSteps is the number of released steps that a restore took back. All are charged to the
+	// first server failure that had not recovered, so that the costs of all failures add up to the
+	// run's rework.
 	LostSteps    uint64 `json:"lost_steps"`
-	RestoredStep uint64 `json:"restored_step"` // where the restore went back to; 0 without one
+	RestoredStep uint64 `json:"restored_step"` // step that the restore went back to; 0 if there was none
 
-	// CaughtUpSeconds is the time from the failure until the newest step before it was released again.
-	// Equal to RecoverySeconds if no step was lost. Null: not reached.
+	// CaughtUpSeconds is the time from the failure until the newest step before it was released
+	// again. It equals RecoverySeconds if no step was lost. Null: not reached.
 	CaughtUpSeconds Number `json:"caught_up_seconds"`
 
-	// PartialChunks, PartialAge and PartialRework tell of a partial recovery: chunks that came back
-	// older than the others, by how many steps on average, and the estimated steps to make up for
-	// it (null: none, or not estimated).
+	// PartialChunks, PartialAge and PartialRework describe a partial recovery: the number of chunks
+	// that came back older than the others, their mean age in steps, and the estimated number of
+	// steps to make up for it (null: none, or not estimated).
 	PartialChunks int     `json:"partial_chunks"`
 	PartialAge    float64 `json:"partial_age_steps"`
 	PartialRework Number  `json:"partial_rework_steps"`
 
-	// Moved says which shards others have taken over because the server stayed away, and who, such
-	// as "shard 1 to server/2"; empty: none.
+	// Moved says which shards other servers have taken over because the server stayed away, such as
+	// "shard 1 to server/2"; empty: none.
 	Moved string `json:"moved,omitempty"`
 
 	// MeasuredRework is by how many steps the losses after a partial recovery lag behind those
-	// before, MeasuredError its standard error. Null: not measured.
+	// before it, and MeasuredError is its standard error. Null: not measured.
 	MeasuredRework Number `json:"measured_rework_steps"`
 	MeasuredError  Number `json:"measured_rework_error"`
 }
 
-// Restore is a full restore: a new line began at a step before the newest released one, or at it.
+// Restore is a full restore: a new line that began at the newest released step or before it.
 type Restore struct {
 	Seconds      float64 `json:"seconds"`
-	Line         uint64  `json:"line"` // the new one
+	Line         uint64  `json:"line"` // the new line
 	RestoredStep uint64  `json:"restored_step"`
 	LostSteps    uint64  `json:"lost_steps"`
 }
 
-// Summary is the content of summary.json: what a run came to.
+// Summary is the content of summary.json: the totals of a run.
 type Summary struct {
 	Format int    `json:"format"`
-	Reason string `json:"reason"` // why the run ended; empty: its launcher died, or it goes on
+	Reason string `json:"reason"` // why the run ended; empty: its launcher died, or it is still running
 
 	Steps            uint64  `json:"steps"`           // newest released step
 	FinalLoss        Number  `json:"final_loss"`      // mean over the last 20 released steps
-	FinalTestLoss    Number  `json:"final_test_loss"` // of the last evaluation, mean over the labels of the test half; null without one
-	FinalAccuracy    Number  `json:"final_accuracy"`  // of the last evaluation, in [0, 1]; null without one
+	FinalTestLoss    Number  `json:"final_test_loss"` // of the last evaluation, mean over the labels of the test half; null if there was none
+	FinalAccuracy    Number  `json:"final_accuracy"`  // of the last evaluation, in [0, 1]; null if there was none
 	WallSeconds      float64 `json:"wall_seconds"`
-	SamplesPerSecond float64 `json:"samples_per_second"` // examples of all released steps, redone ones included
+	SamplesPerSecond float64 `json:"samples_per_second"` // examples of all released steps, including repeated steps
 
 	Failures        []FailureCost `json:"failures"`
-	RecoverySeconds []Number      `json:"recovery_seconds"` // by failure
+	RecoverySeconds []Number      `json:"recovery_seconds"` // one for each failure
 	Restores        []Restore     `json:"restores"`
-	ReworkSteps     uint64        `json:"rework_steps"`   // steps released twice, all restores together
-	ReworkSeconds   float64       `json:"rework_seconds"` // spent on them: each from the release before, but for the first of a line
-	OutageSeconds   float64       `json:"outage_seconds"` // in which at least one failure waited for recovery
+	ReworkSteps     uint64        `json:"rework_steps"`   // number of steps released again, over all restores
+	ReworkSeconds   float64       `json:"rework_seconds"` // time spent on these: each from the release before it, except the first step of a line
+	OutageSeconds   float64       `json:"outage_seconds"` // total time in which at least one failure waited for recovery
 
-	// CountedGradients are the pushes that steps have counted, UsefulGradients those of them whose
-	// steps were not taken back. KeptGradients were computed while servers were away, and are
-	// counted; a push may be the mean of many of them. DroppedGradients were kept too, and came too
-	// late or would have raised the loss.
+	// CountedGradients is the number of pushes that steps have counted. UsefulGradients are those
+	// whose steps were not taken back. KeptGradients were computed while servers were away, and
+	// counted later; one push may be the mean of many. DroppedGradients were also computed while
+	// servers were away, but came too late or would have raised the loss.
 	CountedGradients uint64 `json:"counted_gradients"`
 	UsefulGradients  uint64 `json:"useful_gradients"`
 	KeptGradients    uint64 `json:"kept_gradients"`
 	DroppedGradients uint64 `json:"dropped_gradients"`
 
 	LateGradients    uint64 `json:"late_gradients"`
-	ClippedGradients uint64 `json:"clipped_gradients,omitempty"` // of the counted ones, those longer than they may count
-	StalenessP50     uint64 `json:"staleness_p50"`               // steps: half of the counted gradients were at most so old
+	ClippedGradients uint64 `json:"clipped_gradients,omitempty"` // counted gradients that were clipped
+	StalenessP50     uint64 `json:"staleness_p50"`               // median staleness of the counted gradients, in steps
 	StalenessP99     uint64 `json:"staleness_p99"`
 	BytesPushed      uint64 `json:"bytes_pushed"`
 	BytesPulled      uint64 `json:"bytes_pulled"`
@@ -100,67 +101,69 @@ type Summary struct {
 	RunningSaves     int    `json:"running_saves"` // of some chunks of one shard
 	FailedSaves      int    `json:"failed_saves"`
 
-	// ResidualsLost counts what error feedback kept and lost: the residual of a worker that died, and those
-	// of all workers at a restore, since they belong to parameters that are no more.
+	// ResidualsLost is the number of residuals lost: that of each worker that died, and those of
+	// all workers at a full restore, since they belong to parameters that no longer exist.
 	ResidualsLost int `json:"residuals_lost"`
 
-	PeakBytes uint64 `json:"peak_bytes"` // of memory: the most that a process of each place had, all places together; 0: not recorded
+	PeakBytes uint64 `json:"peak_bytes"` // of memory: the peak of any process in each place, summed over the places; 0: not recorded
 
 	Cost *cost.Bill `json:"cost,omitempty"`
 
-	Config string `json:"config"` // config.yaml
+	Config string `json:"config"` // content of config.yaml
 }
 
-// finalLossSteps is how many steps final_loss is the mean of: the loss of one batch is mostly noise.
+// finalLossSteps is the number of steps that final_loss is averaged over: the loss of one batch is
+// mostly noise.
 const finalLossSteps = 20
 
-// Account turns the events of a run into costs. It is pure: events in, in the order in which they
-// were recorded, numbers out. The zero Account is ready. It is not safe for concurrent use.
+// Account computes the costs of a run from its events. It is pure: events in, in the order in which
+// they were recorded, numbers out. The zero Account is ready to use. It is not safe for concurrent
+// use.
 type Account struct {
 	costs    []FailureCost
-	seen     []float64 // by cost: when the process was certainly gone
-	closed   int       // that many of the costs, from the first, wait for no step
+	seen     []float64 // by failure: when the process was certainly gone
+	closed   int       // the first so many failures wait for no step any more
 	debts    []debt
-	charges  []charge // of lines on which no step was released yet
+	charges  []charge // of lines on which no step has been released yet
 	restores []Restore
 
-	heads        []uint32  // by shard, who heads it in the newest view
+	heads        []uint32  // by shard: the server that heads it in the newest view
 	line, newest uint64    // of the newest released step
-	highest      uint64    // step ever released, on any line
-	released     float64   // when the newest step was; negative: none on this line yet
-	seconds      float64   // of the last event
+	highest      uint64    // highest step ever released, on any line
+	released     float64   // time of the newest release; negative: none on this line yet
+	seconds      float64   // time of the last event
 	losses       []float64 // of the last steps
 	accuracy     Number
 	testLoss     Number
 	evaluated    bool
 	examples     uint64
 	staleness    map[uint32]uint64 // counted gradients by staleness
-	outageFrom   float64           // begin of the current outage
+	outageFrom   float64           // start of the current outage
 	out          bool
 	resumed      float64 // when the run was last resumed; 0: never
-	residuals    int     // that the workers keep: none, or one each
-	total        Summary // the sums
+	residuals    int     // number of residuals that the workers keep: none, or one each
+	total        Summary // the totals
 	usage        usage
 }
 
-// debt is rework in progress: the line must reach step to be where the run was.
+// debt is rework in progress: until the line has reached step again.
 type debt struct {
 	step uint64
-	cost int // index of the failure it is charged to
+	cost int // index of the failure that it is charged to
 }
 
-// charge is what a new line costs a failure. Which one is known when a step follows: the view may
-// be here before the news of the death that it answers.
+// charge is the cost of a new line, to be charged to a failure. Which failure is decided when a
+// step follows, as the view may be recorded before the death that caused it.
 type charge struct {
 	seconds  float64
-	since    float64 // of the restore before: failures before that are over
+	since    float64 // time of the restore before: earlier failures are over
 	back     bool
-	lost     uint64 // steps, back to restored
+	lost     uint64 // number of steps back to restored
 	restored uint64
-	newest   uint64 // step before
+	newest   uint64 // newest step before it
 }
 
-// Add books an event. It returns the recoveries that the event completes, ready to be recorded behind
+// Add processes an event. It returns the recoveries that the event completes, to be recorded after
 // it. Recovery events themselves change nothing.
 func (a *Account) Add(e Event) []*Recovery {
 	a.seconds = max(a.seconds, e.at().Seconds)
@@ -215,7 +218,7 @@ func (a *Account) Add(e Event) []*Recovery {
 	return nil
 }
 
-// Newest returns the newest released step, 0 before the first.
+// Newest returns the newest released step, or 0 before the first.
 func (a *Account) Newest() uint64 { return a.newest }
 
 func (a *Account) failure(e *Failure) {
@@ -230,8 +233,8 @@ func (a *Account) failure(e *Failure) {
 	}
 }
 
-// moves books the shards of one replica that another server heads from now on than before, unless
-// they have come home: to the server that had them.
+// moves notes the shards, with one replica, that a different server heads than before. A shard that
+// returns to the server that had it does not count.
 func (a *Account) moves(e *View) {
 	before := a.heads
 	if a.heads = e.Heads; a.usage.replicas > 1 || len(before) != len(e.Heads) {
@@ -251,13 +254,13 @@ func (a *Account) moves(e *View) {
 	}
 }
 
-// restore books that line began at the restored step, with parameters of a checkpoint.
+// restore notes that a line began at the restored step, with the parameters of a checkpoint.
 func (a *Account) restore(seconds float64, line, restored uint64) {
 	a.total.ResidualsLost += a.residuals
 	a.back(seconds, line, restored)
 }
 
-// back books that line began at a step before the newest released one, or at it.
+// back notes that a line began at the newest released step or before it.
 func (a *Account) back(seconds float64, line, restored uint64) {
 	lost := uint64(0)
 	if a.newest > restored {
@@ -270,15 +273,15 @@ func (a *Account) back(seconds float64, line, restored uint64) {
 	a.line, a.newest, a.released = line, restored, -1
 }
 
-// goOn books a line that begins where the one before ended: no step is lost.
+// goOn notes a line that begins where the line before ended: no step is lost.
 func (a *Account) goOn(seconds float64, line uint64) {
 	a.charges = append(a.charges, charge{seconds: seconds, since: a.restoreBefore()})
 	a.line, a.released = line, -1
 }
 
-// restoreBefore returns when the restore before the newest one was, or when the run was resumed,
-// whichever is later; 0 without either. A run that is resumed begins a line as well, which answers
-// the end of the run and no failure that steps had followed.
+// restoreBefore returns the time of the restore before the newest one, or the time when the run was
+// resumed if that is later; 0 if there is neither. Resuming a run also begins a line, but that line
+// follows the end of the run and no failure that had already recovered.
 func (a *Account) restoreBefore() float64 {
 	if n := len(a.restores); n > 1 {
 		return max(a.resumed, a.restores[n-2].Seconds)
@@ -286,8 +289,8 @@ func (a *Account) restoreBefore() float64 {
 	return a.resumed
 }
 
-// settle charges new lines to failures. Where a step was committed before the death was complete,
-// the line shows that it was no recovery.
+// settle charges new lines to failures. If a step was committed before the process was certainly
+// gone, the line shows that this step was no recovery.
 func (a *Account) settle() {
 	for _, ch := range a.charges {
 		i := a.culprit(ch.since)
@@ -314,8 +317,9 @@ func (a *Account) settle() {
 	a.charges = nil
 }
 
-// culprit returns the failure that a new line is charged to: the first server failure that waits for
-// recovery; else any that waits; else the newest server failure since a time; else none (-1).
+// culprit returns the index of the failure that a new line is charged to: the first server failure
+// that waits for recovery, or else any failure that waits, or else the newest server failure since
+// the given time, or else -1.
 func (a *Account) culprit(since float64) int {
 	waits := func(c FailureCost) bool { return !c.RecoverySeconds.Known() }
 	isServer := func(c FailureCost) bool { return strings.HasPrefix(c.Part, "server/") }
@@ -352,10 +356,10 @@ func (a *Account) partial(e *Partial) {
 func (a *Account) step(e *Step) (done []*Recovery) {
 	switch {
 	case e.Line < a.line:
-		return nil // a straggler of a line that a restore has ended: its steps do not exist any more
+		return nil // a late step of a line that a restore has ended: its steps no longer exist
 	case e.Line > a.line && a.line > 0:
-		a.restore(e.Seconds, e.Line, e.Step-1) // the view was not seen; the line tells enough
-	case e.Step <= a.newest && a.released < 0: // the line keeps the one before, and all shards went back to copies
+		a.restore(e.Seconds, e.Line, e.Step-1) // the view is missing, but the step of its line is enough
+	case e.Step <= a.newest && a.released < 0: // the line keeps the one before, but all shards went back to copies
 		a.back(e.Seconds, e.Line, e.Step-1)
 	}
 	a.settle()
@@ -400,7 +404,7 @@ func (a *Account) step(e *Step) (done []*Recovery) {
 	return append(done, a.repay(e)...)
 }
 
-// repay ends the rework that e completes.
+// repay ends the rework that e completes, and returns the recoveries.
 func (a *Account) repay(e *Step) (done []*Recovery) {
 	a.debts = slices.DeleteFunc(a.debts, func(d debt) bool {
 		if e.Step < d.step {
@@ -447,8 +451,8 @@ func (a *Account) sum(e *Step) {
 	a.total.BytesPulled += e.PulledBytes
 }
 
-// Summary returns the totals up to the last event. The caller owns it. Format, Reason and Config are
-// left to the caller.
+// Summary returns the totals up to the last event. The caller owns it, and fills in Format, Reason
+// and Config.
 func (a *Account) Summary() Summary {
 	a.settle()
 	s := a.total
@@ -475,7 +479,7 @@ func (a *Account) Summary() Summary {
 	s.PeakBytes = a.usage.peaks()
 	s.StalenessP50, s.StalenessP99 = a.quantile(50), a.quantile(99)
 	s.OutageSeconds, s.ReworkSeconds = round(s.OutageSeconds), round(s.ReworkSeconds)
-	s.Failures = append([]FailureCost{}, a.costs...) // empty, never null
+	s.Failures = append([]FailureCost{}, a.costs...) // empty in JSON, never null
 	s.Restores = append([]Restore{}, a.restores...)
 	s.RecoverySeconds = make([]Number, len(a.costs))
 	for i, c := range a.costs {
@@ -485,7 +489,8 @@ func (a *Account) Summary() Summary {
 	return s
 }
 
-// quantile returns the smallest staleness that percent of the counted gradients do not exceed; 0 without any.
+// quantile returns the smallest staleness that percent of the counted gradients do not exceed; 0
+// without gradients.
 func (a *Account) quantile(percent uint64) uint64 {
 	total := uint64(0)
 	for _, n := range a.staleness {

@@ -13,11 +13,11 @@ import (
 )
 
 // Format is the version of events.jsonl and summary.json that this package writes. Readers refuse
-// later ones.
+// later versions.
 const Format = 1
 
-// Number is a float64 that may be NaN or infinite: JSON has no word for those, so it is null there,
-// and NaN when it is read again.
+// Number is a float64 that may be NaN or infinite. JSON cannot express these, so they are written
+// as null, and read again as NaN.
 type Number float64
 
 // MarshalJSON implements json.Marshaler.
@@ -40,13 +40,13 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 // Known reports whether n is a finite number.
 func (n Number) Known() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
 
-// Unknown is the Number of what was not measured.
+// Unknown returns the Number for a quantity that was not measured.
 func Unknown() Number { return Number(math.NaN()) }
 
-// At is when something happened. Every event begins with it.
+// At is the time of an event. Every event begins with it.
 type At struct {
-	// Seconds since the run started, by the clock of the launcher's machine. While a run that is
-	// resumed did not run, no time passes.
+	// Seconds since the start of the run, by the clock of the launcher's machine. Between the end
+	// of a run and its resumption no time passes.
 	Seconds float64 `json:"seconds"`
 }
 
@@ -58,7 +58,7 @@ type Event interface {
 	at() *At
 }
 
-// Header (kind "run") says what is being trained. It is the first line, and appears again where a run
+// Header (kind "run") describes the run. It is the first line, and appears again each time the run
 // is resumed.
 type Header struct {
 	At
@@ -70,16 +70,16 @@ type Header struct {
 	Consistency string    `json:"consistency"`
 	Recovery    string    `json:"recovery"`
 	Codec       string    `json:"codec"`
-	Feedback    bool      `json:"error_feedback"` // the workers keep what the codec leaves out
+	Feedback    bool      `json:"error_feedback"` // workers keep the residual of the codec
 	Device      string    `json:"device"`
 	Servers     int       `json:"servers"`
 	Workers     int       `json:"workers"`
 	Replicas    int       `json:"replicas"`
-	Steps       uint64    `json:"steps"`            // asked for
-	Prices      string    `json:"prices,omitempty"` // of an hour of a node, as package cost reads them; "": not known
+	Steps       uint64    `json:"steps"`            // number of steps the run was started with
+	Prices      string    `json:"prices,omitempty"` // hourly price of a node, in the format of package cost; "": not known
 	Version     string    `json:"version"`
 	Resumed     bool      `json:"resumed,omitempty"`
-	WentOn      bool      `json:"went_on,omitempty"` // if resumed: the run did not stop meanwhile, its record did
+	WentOn      bool      `json:"went_on,omitempty"` // if resumed: the run did not stop meanwhile, only its record did
 }
 
 // Step (kind "step") is a released step.
@@ -87,66 +87,68 @@ type Step struct {
 	At
 	Line          uint64   `json:"line"`
 	Step          uint64   `json:"step"`
-	Loss          Number   `json:"loss"`    // mean of the counted gradients' losses, weighted by examples
-	Counted       []uint32 `json:"counted"` // slots, one per counted gradient, ascending
-	Workers       uint32   `json:"workers"` // members
+	Loss          Number   `json:"loss"`    // mean loss of the counted gradients, weighted by examples
+	Counted       []uint32 `json:"counted"` // slots, one for each counted gradient, ascending
+	Workers       uint32   `json:"workers"` // number of members
 	Quota         uint32   `json:"quota"`
-	Reason        string   `json:"reason,omitempty"`            // of the quota, when it changed
-	Staleness     uint32   `json:"staleness_steps"`             // greatest among the counted
+	Reason        string   `json:"reason,omitempty"`            // for the quota, when it changed
+	Staleness     uint32   `json:"staleness_steps"`             // largest among the counted gradients
 	Stalenesses   []uint32 `json:"staleness_each,omitempty"`    // of each counted gradient; none: all are fresh
-	Late          uint32   `json:"late_gradients"`              // refused since the step before
+	Late          uint32   `json:"late_gradients"`              // refused since the previous step
 	Kept          uint32   `json:"kept_gradients,omitempty"`    // computed while servers were away, and counted in this step
-	Dropped       uint32   `json:"dropped_gradients,omitempty"` // such gradients that were dropped since the step before
+	Dropped       uint32   `json:"dropped_gradients,omitempty"` // computed while servers were away, and dropped since the previous step
 	Examples      uint32   `json:"examples"`
-	Norm          Number   `json:"gradient_norm"`               // of the mean gradient, as it was applied
-	Clipped       uint32   `json:"clipped_gradients,omitempty"` // of the counted ones, those longer than they may count
-	WaitSeconds   float64  `json:"wait_seconds"`                // from the release before to the commit
+	Norm          Number   `json:"gradient_norm"`               // of the mean gradient, as applied
+	Clipped       uint32   `json:"clipped_gradients,omitempty"` // counted gradients that were clipped
+	WaitSeconds   float64  `json:"wait_seconds"`                // from the previous release to the commit
 	ApplySeconds  float64  `json:"apply_seconds"`               // from the commit to the release
-	SavingSeconds float64  `json:"saving_seconds,omitempty"`    // for how long the slowest shard has waited for the checkpoint
-	PushedBytes   uint64   `json:"pushed_bytes"`                // since the step before
-	PulledBytes   uint64   `json:"pulled_bytes"`                // since the step before
+	SavingSeconds float64  `json:"saving_seconds,omitempty"`    // how long the slowest shard waited for the checkpoint
+	PushedBytes   uint64   `json:"pushed_bytes"`                // since the previous step
+	PulledBytes   uint64   `json:"pulled_bytes"`                // since the previous step
 	Times         []Took   `json:"times,omitempty"`
 }
 
-// Timeline (kind "timeline") is where one step went; it is told of some hundred steps of a run. Times are in seconds.
+// Timeline (kind "timeline") says what the time of one step was spent on. It is recorded for some
+// hundred steps of a run. Times are in seconds.
 type Timeline struct {
 	At
 	Line         uint64   `json:"line"`
 	Step         uint64   `json:"step"`
-	WaitSeconds  float64  `json:"wait_seconds"`  // from the release before to the commit
+	WaitSeconds  float64  `json:"wait_seconds"`  // from the previous release to the commit
 	ApplySeconds float64  `json:"apply_seconds"` // from the commit to the release
 	Workers      []Round  `json:"workers"`
 	Shards       []Stable `json:"shards"`
 }
 
-// Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
-// began: when the signal was sent, if a fault sent one or it was announced, else when the death was seen.
+// Failure (kind "failure") is the death of a process, or its absence for another reason. Its time
+// is that of its beginning: when the signal was sent, if a fault sent one or the death was
+// announced, and otherwise when the death was noticed.
 type Failure struct {
 	At
 	Part        string `json:"part"`  // such as "server/0"
 	Cause       string `json:"cause"` // in words
 	Incarnation int    `json:"incarnation"`
-	Injected    bool   `json:"injected"`            // a fault asked for it
+	Injected    bool   `json:"injected"`            // by a fault
 	Announced   bool   `json:"announced,omitempty"` // the process had notice, and has handed over what others need
 
 	// SeenSeconds is when the process was certainly gone. Between the signal and this moment it may
-	// still have taken part in a step, which is then no sign of recovery. Zero: at Seconds.
+	// still have taken part in a step; such a step is no sign of recovery. Zero: at Seconds.
 	SeenSeconds float64 `json:"seen_seconds,omitempty"`
 
-	// Step is the newest released step at that time; a Recorder fills it in.
+	// Step is the newest released step at that time. A Recorder fills it in.
 	Step uint64 `json:"step"`
 }
 
-// Recovery (kind "recovery") says what a failure cost, twice: when steps go on, and again when the
-// steps that were lost have been made up for, if any were. A Recorder adds it.
+// Recovery (kind "recovery") says what a failure cost. It is recorded when steps go on, and again,
+// if steps were lost, when they have been repeated. A Recorder adds it.
 type Recovery struct {
 	At
 	Part            string  `json:"part"`
-	FailureSeconds  float64 `json:"failure_seconds"` // when the failure began
+	FailureSeconds  float64 `json:"failure_seconds"` // start of the failure
 	RecoverySeconds float64 `json:"recovery_seconds"`
 	RestoredStep    uint64  `json:"restored_step"`
 	LostSteps       uint64  `json:"lost_steps"`
-	CaughtUpSeconds Number  `json:"caught_up_seconds"` // null: not yet
+	CaughtUpSeconds Number  `json:"caught_up_seconds"` // null: not yet caught up
 }
 
 // View (kind "view") is a new configuration of the servers.
@@ -155,57 +157,59 @@ type View struct {
 	Number       uint64   `json:"number"`
 	Line         uint64   `json:"line"`
 	Fence        uint64   `json:"fence"`
-	Servers      []string `json:"servers"` // by place: "server/0 incarnation 2"
+	Servers      []string `json:"servers"` // by place, such as "server/0 incarnation 2"
 	Conductor    uint32   `json:"conductor"`
-	Heads        []uint32 `json:"heads,omitempty"`   // by shard, the server that heads it
-	Keeps        uint64   `json:"keeps,omitempty"`   // the line goes on with what servers have in memory of lines from this one on
+	Heads        []uint32 `json:"heads,omitempty"`   // by shard: the server that heads it
+	Keeps        uint64   `json:"keeps,omitempty"`   // the line continues from the state that servers have in memory of lines from this one on
 	Restore      string   `json:"restore,omitempty"` // manifest that the line starts from
 	RestoredStep uint64   `json:"restored_step"`
 	Reason       string   `json:"reason"`
 }
 
-// Checkpoint (kind "checkpoint") is a published run manifest, or chunks of one shard that were saved for the running
-// checkpoint, or a save that went wrong.
+// Checkpoint (kind "checkpoint") is one of three: a published run manifest, chunks of one shard
+// that were saved in the running checkpoint, or a save that failed.
 type Checkpoint struct {
 	At
 	Line        uint64  `json:"line"`
 	Step        uint64  `json:"step"`
-	Running     bool    `json:"running,omitempty"`  // of the running checkpoint
+	Running     bool    `json:"running,omitempty"`  // in the running checkpoint
 	Shard       uint32  `json:"shard,omitempty"`    // if running
 	Chunks      uint32  `json:"chunks,omitempty"`   // if running
-	Distance    Number  `json:"distance,omitempty"` // if running: ‖x − saved‖² of the shard after it
+	Distance    Number  `json:"distance,omitempty"` // if running: ‖x − saved‖² of the shard after the save
 	Manifest    string  `json:"manifest"`
 	Bytes       uint64  `json:"bytes"`
 	TookSeconds float64 `json:"took_seconds"`
 	Error       string  `json:"error,omitempty"`
 }
 
-// Partial (kind "partial") is a partial recovery: lost chunks came back at an older value, from the
-// running checkpoint or a copy of another replica, while the others stayed, so no step was lost but
-// some progress was. Part is who had them.
+// Partial (kind "partial") is a partial recovery: lost chunks came back with older values, from the
+// running checkpoint or from a copy on another replica, while the others stayed. So no step was
+// lost, but some progress was. Part is the process that had these chunks.
 type Partial struct {
 	At
 	Part        string `json:"part"`
 	Shard       uint32 `json:"shard"`
-	Line        uint64 `json:"line"`         // that begins with it
-	AdoptedStep uint64 `json:"adopted_step"` // at which the line begins
-	Chunks      int    `json:"chunks"`       // restored
+	Line        uint64 `json:"line"`         // the line that begins with it
+	AdoptedStep uint64 `json:"adopted_step"` // step at which the line begins
+	Chunks      int    `json:"chunks"`       // number of restored chunks
 	OldestStep  uint64 `json:"oldest_step"`
 	MeanAge     Number `json:"mean_age_steps"` // of the chunks; null: there are none
-	Distance    Number `json:"distance"`       // ‖x − saved‖² of the shard when it was saved last; null: not known
-	ReworkSteps Number `json:"rework_steps"`   // estimated; null if not
+	Distance    Number `json:"distance"`       // ‖x − saved‖² of the shard at its last save; null: not known
+	ReworkSteps Number `json:"rework_steps"`   // estimate; null: none
 }
 
-// Exposure (kind "exposure") says what the loss of each server would cost now, every few seconds.
+// Exposure (kind "exposure") says what the loss of each server would cost now. It is recorded every
+// few seconds.
 type Exposure struct {
 	At
 	Line        uint64       `json:"line"`
 	Step        uint64       `json:"step"`
-	Calibration float64      `json:"calibration"` // what predictions are multiplied by
-	Failures    int          `json:"failures"`    // that it was learnt from
+	Calibration float64      `json:"calibration"` // factor of the predictions
+	Failures    int          `json:"failures"`    // number of failures that the calibration is based on
 	Servers     []ServerCost `json:"servers"`
 
-	// AgeSeconds and AgeSteps are those of the newest full checkpoint, or of the run while there is none.
+	// AgeSeconds and AgeSteps are the age of the newest full checkpoint, or of the run if there is
+	// none.
 	AgeSeconds Number `json:"checkpoint_age_seconds"`
 	AgeSteps   Number `json:"checkpoint_age_steps"`
 }
@@ -214,27 +218,28 @@ type Exposure struct {
 type ServerCost struct {
 	Part     string `json:"part"`
 	Steps    Number `json:"steps"`          // null: not known
-	Seconds  Number `json:"seconds"`        // of those steps, and until training goes on
-	Distance Number `json:"distance"`       // ‖x − saved‖² of its shard; null: not known, or of no importance
+	Seconds  Number `json:"seconds"`        // for those steps and the time until training goes on
+	Distance Number `json:"distance"`       // ‖x − saved‖² of its shard; null: not known, or irrelevant
 	MeanAge  Number `json:"mean_age_steps"` // of its chunks in the running checkpoint; null: there is none
 	Why      string `json:"why"`
 }
 
-// Rework (kind "rework") says what a partial recovery has cost, when enough steps have been released after it.
+// Rework (kind "rework") says what a partial recovery has cost. It is recorded when enough steps
+// have been released after it.
 type Rework struct {
 	At
 	Part        string  `json:"part"`
-	Step        uint64  `json:"step"`            // at which the line began
-	Predicted   Number  `json:"predicted_steps"` // null: it was not
+	Step        uint64  `json:"step"`            // step at which the line began
+	Predicted   Number  `json:"predicted_steps"` // null: not predicted
 	Measured    Number  `json:"measured_steps"`  // by how many steps the losses after it lag behind
 	Deviation   Number  `json:"standard_error"`  // of Measured, in steps
-	Calibration float64 `json:"calibration"`     // of predictions, from now on
-	Failures    int     `json:"failures"`        // that it was learnt from
+	Calibration float64 `json:"calibration"`     // factor of the predictions from now on
+	Failures    int     `json:"failures"`        // number of failures that the calibration is based on
 }
 
-// Presence (kind "presence") is a process that a monitor has found in its place. A launcher begins
-// processes itself, and writes none: this is how a monitor that goes on with the record knows who
-// was there when it was away.
+// Presence (kind "presence") is a process that a monitor has found in its place. A launcher starts
+// the processes itself and writes no such event. From it, a monitor that continues the record knows
+// which processes were there before.
 type Presence struct {
 	At
 	Part        string `json:"part"`
@@ -248,11 +253,11 @@ type Life struct {
 	Incarnation  int     `json:"incarnation"`
 	BeganSeconds float64 `json:"began_seconds"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
-	PeakBytes    uint64  `json:"peak_bytes"` // of memory that it had at once
-	End          string  `json:"end"`        // in words
+	PeakBytes    uint64  `json:"peak_bytes"` // peak memory
+	End          string  `json:"end"`        // how it ended, in words
 }
 
-// Evaluation (kind "evaluation") measures a version on data that is not trained on.
+// Evaluation (kind "evaluation") is an evaluation of a version on data that are not trained on.
 type Evaluation struct {
 	At
 	Line     uint64 `json:"line"`
@@ -267,11 +272,11 @@ type Fault struct {
 	At
 	Action string `json:"action"` // kill, start, pause, resume, slow, unslow
 	Part   string `json:"part"`
-	Fault  string `json:"fault"` // the fault that asked for it, as --fault takes it
+	Fault  string `json:"fault"` // the fault in the syntax of --fault
 	Error  string `json:"error,omitempty"`
 }
 
-// Note (kind "note") is anything else that a reader of the report should know.
+// Note (kind "note") is anything else that readers of the report should know.
 type Note struct {
 	At
 	Level string `json:"level"` // info, warn, error
@@ -294,10 +299,10 @@ func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
 func (*Note) kind() string       { return "note" }
 
-// kinds has an event of each kind, to be read alone.
+// kinds has an empty event of each kind. It must not be changed.
 var kinds = []Event{&Step{}, &Header{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Presence{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}}
 
-// newEvent returns an empty event of the kind, or nil if this version knows no such kind.
+// newEvent returns an empty event of the kind, or nil if this version does not know the kind.
 func newEvent(kind string) Event {
 	for _, e := range kinds {
 		if e.kind() == kind {
@@ -316,18 +321,18 @@ func appendEvent(b []byte, e Event) ([]byte, error) {
 	b = append(b, `{"kind":"`...)
 	b = append(b, e.kind()...)
 	b = append(b, `",`...)
-	b = append(b, text[1:]...) // every event has at least its seconds, so a comma is right
+	b = append(b, text[1:]...) // every event has at least its seconds, so the comma is correct
 	return append(b, '\n'), nil
 }
 
-// parseEvent reads one line. The event is nil for a kind that this version does not know.
+// parseEvent parses one line. The event is nil if this version does not know its kind.
 func parseEvent(line []byte) (Event, error) {
 	var head struct {
 		Kind string `json:"kind"`
 	}
 	const prefix = `{"kind":"`
 	if end := bytes.IndexByte(line[min(len(prefix), len(line)):], '"'); bytes.HasPrefix(line, []byte(prefix)) && end >= 0 {
-		head.Kind = string(line[len(prefix) : len(prefix)+end]) // as we write it: saves reading the line twice
+		head.Kind = string(line[len(prefix) : len(prefix)+end]) // the form in which we write it, so that the line need not be parsed twice
 	} else if err := json.Unmarshal(line, &head); err != nil {
 		return nil, err
 	}
@@ -341,7 +346,7 @@ func parseEvent(line []byte) (Event, error) {
 	return e, nil
 }
 
-// StepOf returns the event of a released step. Its time is left to the Recorder.
+// StepOf returns the event of a released step. The Recorder sets its time.
 func StepOf(e kintsugi.StepEvent) *Step {
 	s := &Step{
 		Line: uint64(e.Line), Step: uint64(e.Step), Loss: Number(e.Loss),
@@ -358,26 +363,26 @@ func StepOf(e kintsugi.StepEvent) *Step {
 			each[i] = uint32(e.Step - 1 - p.Version)
 		}
 	}
-	if e.Staleness > 0 { // a line of a synchronous run says nothing of it
+	if e.Staleness > 0 { // lines of a synchronous run leave it out
 		s.Stalenesses = each
 	}
 	return s
 }
 
-// CheckpointOf returns the event of a checkpoint. Its time is left to the Recorder.
+// CheckpointOf returns the event of a checkpoint. The Recorder sets its time.
 func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
 	return &Checkpoint{Line: uint64(e.Line), Step: uint64(e.Step), Manifest: e.Manifest, Bytes: e.Bytes,
 		TookSeconds: round(e.Took.Seconds()), Error: e.Err, Running: e.Running, Shard: uint32(e.Shard), Chunks: e.Chunks, Distance: Number(e.Distance)}
 }
 
-// PartialOf returns the event of a shard that came back from the running checkpoint or a copy. Its time is left to the
-// Recorder. With one replica shard i is what server i holds.
+// PartialOf returns the event of a shard that came back from the running checkpoint or a copy. The
+// Recorder sets its time. With one replica, server i holds shard i.
 func PartialOf(e kintsugi.PartialEvent) *Partial {
 	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Shard: uint32(e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
 		OldestStep: uint64(e.Oldest), MeanAge: Number(float64(e.Age) / float64(e.Chunks)), Distance: Unknown(), ReworkSteps: Unknown()}
 }
 
-// ViewOf returns the event of a view. Its time is left to the Recorder.
+// ViewOf returns the event of a view. The Recorder sets its time.
 func ViewOf(v kintsugi.View) *View {
 	e := &View{Number: uint64(v.Number), Line: uint64(v.Line), Fence: uint64(v.Fence), Servers: make([]string, len(v.Servers)),
 		Conductor: uint32(v.Conductor), Keeps: uint64(v.Keeps), Restore: v.Restore, RestoredStep: uint64(v.RestoreStep), Reason: v.Reason}
@@ -390,5 +395,6 @@ func ViewOf(v kintsugi.View) *View {
 	return e
 }
 
-// round cuts a time in seconds to microseconds: the rest is noise, and costs bytes in every line.
+// round rounds a time in seconds to microseconds: more digits would be noise, and cost bytes in
+// every line.
 func round(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }

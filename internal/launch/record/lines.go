@@ -8,28 +8,28 @@ import (
 	"runtime"
 )
 
-// maxLine bounds a line of events: a step that counted 100,000 gradients is well below.
+// maxLine is the limit on a line of events, in bytes: a step with 100,000 gradients is well below.
 const maxLine = 4 << 20
 
-// batch is some lines of events that follow one another.
+// batch is a number of consecutive lines of events.
 type batch struct {
-	lines []byte // with their newlines
-	whole int64  // bytes of the lines with a newline, also of those that are too long to be among lines
-	err   error  // with which reading ended
+	lines []byte // including their newlines
+	whole int64  // bytes of the complete lines, including those that were too long for lines
+	err   error  // the error that ended reading
 
 	ready   chan struct{} // closed when the lines are parsed
 	events  []Event
-	skipped int // lines that could not be read
+	skipped int // number of lines that could not be parsed
 }
 
-// batchBytes is how many bytes of lines one goroutine parses: in some milliseconds.
+// batchBytes is the size of a batch, which one goroutine parses in some milliseconds.
 const batchBytes = 256 << 10
 
-// parsed returns the batches of a file in order, which become ready soon: lines are parsed on all
-// processors, since encoding/json reads some 50 MB a second on one, and the record of a day has
-// gigabytes. Whoever stops before the last closes done.
+// parsed returns the batches of a file in order; each is ready soon. Lines are parsed on all
+// processors, since encoding/json parses about 50 MB/s on one, and a day's record has gigabytes. A
+// caller that stops early must close done.
 func parsed(f io.Reader, done <-chan struct{}) <-chan *batch {
-	batches := make(chan *batch, runtime.GOMAXPROCS(0)) // no more than so many are in memory, or their events
+	batches := make(chan *batch, runtime.GOMAXPROCS(0)) // limits the number of batches in memory
 	go func() {
 		defer close(batches)
 		in := bufio.NewReaderSize(f, 64<<10)
@@ -47,14 +47,14 @@ func parsed(f io.Reader, done <-chan struct{}) <-chan *batch {
 	return batches
 }
 
-// read takes lines from a file, and reports whether they were its last.
+// read reads lines from a file, and reports whether these were the last.
 func (b *batch) read(in *bufio.Reader) (last bool) {
 	for len(b.lines) < batchBytes {
 		n, err := b.line(in)
 		switch {
 		case errors.Is(err, io.EOF):
 			if n > 0 {
-				b.skipped++ // without its newline it may be cut anywhere, also where it still parses
+				b.skipped++ // without its newline it may be incomplete, even if it can be parsed
 			}
 			return true
 		case err != nil:
@@ -66,8 +66,8 @@ func (b *batch) read(in *bufio.Reader) (last bool) {
 	return false
 }
 
-// line takes one line with its newline, and returns its length. One that is cut off is left out,
-// and so is one above maxLine, such as zeros that a crash of the machine has left.
+// line reads one line and returns its length. It drops the line if it has no newline, or is longer
+// than maxLine, as after a crash of the machine that has left zeros.
 func (b *batch) line(in *bufio.Reader) (n int64, err error) {
 	begin := len(b.lines)
 	for {
@@ -95,7 +95,7 @@ func (b *batch) parse() {
 		switch e, err := parseEvent(bytes.TrimSpace(line)); {
 		case err != nil:
 			b.skipped++
-		case e != nil: // else it is of a later version
+		case e != nil: // otherwise it comes from a later version
 			b.events = append(b.events, e)
 		}
 	}

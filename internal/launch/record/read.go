@@ -13,13 +13,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Run is a run as its directory tells it. The events of each kind are in the order of the file.
+// Run is a run as its directory describes it. Events of each kind are in the order of the file.
 type Run struct {
 	Dir           string
-	Header        Header // the first
+	Header        Header // the first header
 	Config        []byte // nil if the file is gone
-	Steps         []Step // of an outline none
-	First, Newest Step   // the first and the last recorded; zero if Outline has none
+	Steps         []Step // empty in an outline
+	First, Newest Step   // the first and the last recorded step; zero if Outline has none
 	Outline       Outline
 	Failures      []Failure
 	Recoveries    []Recovery
@@ -35,33 +35,35 @@ type Run struct {
 	Faults        []Fault
 	Notes         []Note
 
-	// Summary is summary.json if the run ended, else what the events add up to.
+	// Summary is summary.json if the run has ended, and otherwise computed from the events.
 	Summary Summary
 
-	// Skipped counts lines that could not be read: a hole that a full disk left, or a torn end.
+	// Skipped is the number of lines that could not be parsed: after a full disk, or an incomplete
+	// last line.
 	Skipped int
 
-	latest  Header // the newest
-	whole   int64  // bytes of events.jsonl up to the last whole line
+	latest  Header // the newest header
+	whole   int64  // bytes of events.jsonl up to the end of the last complete line
 	account *Account
 	outline bool
-	saves   map[uint32]int // if outline: by shard, the index of its newest checkpoint
+	saves   map[uint32]int // in an outline: by shard, the index of its newest checkpoint
 }
 
-// Has reports whether dir holds the events of a run.
+// Has reports whether dir contains the events of a run.
 func Has(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, eventsFile))
 	return err == nil
 }
 
-// ReadRun reads the run in dir. A run that is still going on, or whose launcher died, can be read as
-// well. Lines that are torn or of a kind from a later version are skipped. A format of a later version
-// wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.
+// ReadRun reads the run in dir, even if the run is still going on or its launcher died. It skips
+// lines that are incomplete, or of an unknown kind from a later version. If the format is a later
+// version, the error wraps kintsugi.ErrOtherModel; if the directory has no events,
+// kintsugi.ErrUsage.
 func ReadRun(dir string) (*Run, error) { return readRun(dir, false) }
 
-// ReadOutline is ReadRun in memory that does not grow with the steps of a run: of those it has
-// First, Newest and Outline, and of the saves of a shard for the running checkpoint the newest. It
-// is enough for the report.
+// ReadOutline is like ReadRun, but its memory does not grow with the number of steps. Of the steps
+// it has First, Newest and Outline, and of each shard's saves in the running checkpoint the newest.
+// That is enough for the report.
 func ReadOutline(dir string) (*Run, error) { return readRun(dir, true) }
 
 func readRun(dir string, outline bool) (*Run, error) {
@@ -93,8 +95,8 @@ func readRun(dir string, outline bool) (*Run, error) {
 	return run, nil
 }
 
-// NewRun returns the run that the events make, as if they had been recorded: for tests and for runs
-// that exist only in memory, such as simulated ones.
+// NewRun returns the run with the given events, for tests and for runs that exist only in memory,
+// such as simulated ones.
 func NewRun(events []Event, config []byte) *Run {
 	run := &Run{Config: config, account: &Account{}}
 	for _, e := range events {
@@ -109,14 +111,14 @@ func NewRun(events []Event, config []byte) *Run {
 	return run
 }
 
-// sum returns what the events add up to.
+// sum returns the totals of the events.
 func (run *Run) sum() Summary {
 	s := run.account.Summary()
 	s.Format, s.Config = Format, string(run.Config)
 	return s
 }
 
-// clone returns a copy that adding to an outline does not change.
+// clone returns a copy that does not change when events are added to an outline.
 func (run *Run) clone() *Run {
 	c, account := *run, *run.account
 	c.Checkpoints, c.Outline, c.account = slices.Clone(run.Checkpoints), run.Outline.clone(), &account
@@ -146,7 +148,7 @@ func (run *Run) readEvents(f io.Reader) error {
 	return nil
 }
 
-// step keeps a step.
+// step adds a step.
 func (run *Run) step(e *Step) {
 	if run.Outline.Steps == 0 {
 		run.First = *e
@@ -158,8 +160,8 @@ func (run *Run) step(e *Step) {
 	}
 }
 
-// checkpoint keeps a checkpoint. An outline forgets what a shard has saved of a running one when it
-// has saved more: there may be one every few steps.
+// checkpoint adds a checkpoint. An outline keeps only the newest save of each shard in the running
+// checkpoint, since there may be one every few steps.
 func (run *Run) checkpoint(e *Checkpoint) {
 	if run.outline && e.Running {
 		if i, ok := run.saves[e.Shard]; ok && e.Error == "" {
@@ -170,7 +172,7 @@ func (run *Run) checkpoint(e *Checkpoint) {
 			run.saves = make(map[uint32]int)
 		}
 		if run.saves[e.Shard] = len(run.Checkpoints); e.Error != "" {
-			delete(run.saves, e.Shard) // what goes wrong is kept, and what comes after it stands behind it
+			delete(run.saves, e.Shard) // failed saves are kept, so later saves are appended after them
 		}
 	}
 	run.Checkpoints = append(run.Checkpoints, *e)

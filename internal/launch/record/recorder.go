@@ -23,49 +23,49 @@ const (
 	configFile  = "config.yaml"
 	eventsFile  = "events.jsonl"
 	summaryFile = "summary.json"
-	ReportFile  = "report.html" // drawn by the package report
+	ReportFile  = "report.html" // written by package report
 )
 
-// LogsDir is where the processes of the run in dir print to.
+// LogsDir returns the folder for the output of the processes of the run in dir.
 func LogsDir(dir string) string { return filepath.Join(dir, "logs") }
 
-// ControlDir is where the launcher of the run in dir leaves word for the workers.
+// ControlDir returns the folder in which the launcher of the run in dir writes files for the
+// workers.
 func ControlDir(dir string) string { return filepath.Join(dir, "control") }
 
-// flushSeconds is how much of a run a launcher that is killed may take with it: between two flushes
-// of the events. Failures and other rare events are flushed at once.
+// flushSeconds is the time between two flushes of the events, which is the most that is lost if the
+// launcher is killed. Failures and other rare events are flushed at once.
 const flushSeconds = 1
 
-// Recorder writes the events of a run to its directory, adds those that follow from them, and counts
-// what failures cost.
+// Recorder writes the events of a run to its directory. It adds the events that follow from others,
+// and computes what failures cost.
 //
-// A disk that is full does not end a run: the first error is kept for Err and Finish, the events
-// that could not be written are missing from the file, and the accounting goes on.
+// A full disk does not end a run: Recorder keeps the first error for Err and Finish. Events that
+// could not be written are missing in the file, but the accounting goes on.
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	file    *os.File
 	w       *bufio.Writer
-	start   time.Time // the moment of second zero
+	start   time.Time // the time of second zero
 	flushed float64
 	line    []byte // reused
-	run     *Run   // an outline
-	over    bool   // the run is the caller's
-	size    int64  // of file
-	limit   int64  // of size, above which it is cut
+	run     *Run   // an outline of the run
+	over    bool   // Finish was called, and run belongs to the caller
+	size    int64  // size of file
+	limit   int64  // the file is cut when size exceeds it
 	cuts    int    // number of the newest segment
 
 	packing sync.WaitGroup
-	packs   sync.Mutex // one at a time
+	packs   sync.Mutex // at most one goroutine compresses at a time
 	err     error
-	tell    func(Event) // nil: nobody
+	tell    func(Event) // see Tell; may be nil
 }
 
-// Create makes the run directory dir, which must not exist or be empty, and records its settings and
-// its header. The caller must call Finish.
-//
-// A directory in use wraps kintsugi.ErrUsage and says how to go on.
+// Create makes the run directory dir, which must not exist or must be empty, and records the
+// settings and the header. The caller must call Finish. If the directory is in use, the error wraps
+// kintsugi.ErrUsage and says what to do.
 func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, cannotWrite(dir, err)
@@ -77,7 +77,7 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	if len(names) > 0 {
 		return nil, inUse(dir, names)
 	}
-	// Exclusive: of two launchers that saw the folder empty, one goes on.
+	// O_EXCL: if two launchers saw the folder empty, only one goes on.
 	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, cannotWrite(dir, err)
@@ -88,7 +88,7 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	if err := WriteFile(filepath.Join(dir, configFile), func(w io.Writer) error {
 		_, err := w.Write(config)
 		return err
-	}); err != nil { // without settings it is no run, and must not be in the way of the next try
+	}); err != nil { // without settings this is no run, and it must not be in the way of the next try
 		return nil, errors.Join(cannotWrite(dir, err), f.Close(), os.Remove(f.Name()))
 	}
 	run := &Run{Dir: dir, Config: config, account: &Account{}, outline: true}
@@ -98,9 +98,10 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	return r, r.Err()
 }
 
-// Resume goes on with the run in dir: events are added behind those that are there, time goes on
-// where it stopped, or where it is by now if the run went on without its record, and the costs so far count: wentOn is
-// asked which, nil if it stopped. It also returns the run so far.
+// Resume continues the record of the run in dir. New events are appended, and the costs so far
+// count. wentOn says whether the run went on without its record; nil means that it did not. If the
+// run stopped, its time continues where it stopped; otherwise the time since then counts. Resume
+// also returns the run so far.
 func Resume(dir string, h Header, wentOn func(earlier *Run) bool) (*Recorder, *Run, error) {
 	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_APPEND|os.O_RDWR, 0o666)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,16 +129,17 @@ func resume(f *os.File, dir string, h Header, wentOn func(*Run) bool) (*Run, *Re
 	if err != nil {
 		return nil, nil, cannotWrite(dir, err)
 	}
-	if err := f.Truncate(run.whole); err != nil { // a line that a crash cut off would spoil the next
+	if err := f.Truncate(run.whole); err != nil { // a line that a crash cut off would spoil the next line
 		return nil, nil, cannotWrite(dir, err)
 	}
-	// It told of the run as it ended before, and would hide what follows if this launcher dies.
+	// summary.json is about the earlier end of the run, and would hide what follows if this
+	// launcher dies.
 	if err := os.Remove(filepath.Join(dir, summaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, cannotWrite(dir, err)
 	}
 	h.Format, h.Resumed, h.WentOn = Format, true, wentOn != nil && wentOn(run)
 	begin := h.Start.Add(-time.Duration(run.account.seconds * float64(time.Second)))
-	if before := run.latest.Start.Add(-time.Duration(run.latest.Seconds * float64(time.Second))); h.WentOn && before.Before(begin) { // unless a clock was set back
+	if before := run.latest.Start.Add(-time.Duration(run.latest.Seconds * float64(time.Second))); h.WentOn && before.Before(begin) { // not if a clock was set back
 		begin = before
 	}
 	r := &Recorder{file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, run: run, limit: segmentBytes, size: run.whole, cuts: cuts}
@@ -154,10 +156,10 @@ func lock(f *os.File, dir string) error {
 	return nil
 }
 
-// Hold keeps launchers out of the run in dir until release is called. It is an error if one is at
-// work there. A folder without a run is nobody's: nothing is held.
+// Hold locks the run in dir against launchers until release is called. If a launcher is at work
+// there, it returns an error. If the folder has no run, Hold locks nothing.
 func Hold(dir string) (release func() error, err error) {
-	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_RDWR, 0) // a network file system locks no file that is only read
+	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_RDWR, 0) // network file systems cannot lock a file that is opened for reading only
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() error { return nil }, nil
 	}
@@ -177,7 +179,7 @@ func Hold(dir string) (release func() error, err error) {
 	return f.Close, nil
 }
 
-// stillThere returns an error if a file that is locked has been cut off just before, by the process that had the lock.
+// stillThere returns an error if a locked file was cut off by the process that had the lock before.
 func stillThere(f *os.File) error {
 	own, err := f.Stat()
 	if err != nil {
@@ -212,14 +214,14 @@ func inUse(dir string, names []os.DirEntry) error {
 	return fmt.Errorf("run directory %q is not empty (it holds %s): %s: %w", dir, strings.Join(shown, ", "), hint, kintsugi.ErrUsage)
 }
 
-// Seconds returns the time of the run at t, as events carry it.
+// Seconds returns the time of the run at t, as events have it.
 func (r *Recorder) Seconds(t time.Time) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.secondsAt(t)
 }
 
-// Time returns the moment at which the run was so old: what Seconds takes.
+// Time is the inverse of Seconds: it returns the moment at which the run had the given age.
 func (r *Recorder) Time(seconds float64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,11 +231,12 @@ func (r *Recorder) Time(seconds float64) time.Time {
 func (r *Recorder) secondsAt(t time.Time) float64 { return round(max(0, t.Sub(r.start).Seconds())) }
 
 // Record adds an event that happened at time t, and the recoveries that follow from it, which it
-// returns. It sets the event's time, and the step of a Failure; the caller may not use the event again.
+// returns. It sets the event's time, and the step of a Failure. The caller must not use the event
+// afterwards.
 func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over { // whoever is late has nobody to tell
+	if r.over { // too late
 		return nil
 	}
 	e.at().Seconds = r.secondsAt(t)
@@ -263,8 +266,8 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	return recoveries
 }
 
-// Tell has f hear of each event from now on, in their order, after one on what the record is of. f
-// must not use the Recorder, nor keep the events.
+// Tell makes f be called for each event from now on, in order. The first call has a Header with the
+// time of second zero. f must not use the Recorder, nor keep the events.
 func (r *Recorder) Tell(f func(Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,7 +275,7 @@ func (r *Recorder) Tell(f func(Event)) {
 	f(&Header{Start: r.start})
 }
 
-// Step adds a released step at the time that it carries.
+// Step adds a released step, at the time in e.
 func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery {
 	if t := TimelineOf(e); t != nil {
 		r.Record(e.Time, t)
@@ -289,9 +292,9 @@ func (r *Recorder) write(e Event) {
 	r.keep(err)
 }
 
-// keep keeps the first error, and lets the writer try again. What fails may pass (a disk that is
-// full), but bufio refuses everything after an error. The events in its buffer are lost, and half a
-// line may be left in the file: readers skip what they cannot read.
+// keep keeps the first error, and lets the writer try again. The cause may pass (a full disk), but
+// a bufio.Writer refuses everything after an error. The events in its buffer are lost, and a
+// partial line may remain in the file: readers skip lines that they cannot parse.
 func (r *Recorder) keep(err error) {
 	if err == nil {
 		return
@@ -302,17 +305,17 @@ func (r *Recorder) keep(err error) {
 	}
 }
 
-// Err returns the first error of writing, nil while all is well.
+// Err returns the first error of writing, or nil.
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// Finish ends the record at time t: it writes summary.json and closes the events. The reason says
-// why the run ended. It returns the run as ReadOutline would, without reading what may be
-// gigabytes. The error is the first of the whole record; the run is good in any case, and nothing
-// is added to it any more.
+// Finish ends the record at time t: it writes summary.json and closes the events. reason says why
+// the run ended. It returns the run as ReadOutline would, but without reading the file, which may
+// have gigabytes. The error is the first error of the whole record. The returned run is valid in
+// any case, and does not change any more.
 func (r *Recorder) Finish(t time.Time, reason string) (*Run, error) {
 	r.Record(t, &Note{Level: "info", Text: "the run ended: " + reason})
 	r.mu.Lock()
@@ -322,7 +325,7 @@ func (r *Recorder) Finish(t time.Time, reason string) (*Run, error) {
 	r.run.Summary.Reason = reason
 	r.keep(r.w.Flush())
 	r.keep(r.file.Sync())
-	r.keep(r.file.Close()) // and with it goes the lock
+	r.keep(r.file.Close()) // this also releases the lock
 	r.keep(writeSummary(r.run.Dir, r.run.Summary))
 	r.packing.Wait()
 	return r.run, r.err
@@ -339,8 +342,8 @@ func writeSummary(dir string, s Summary) error {
 	})
 }
 
-// WriteFile writes a file of a run directory as a whole: whoever opens path meanwhile, or after a
-// crash of the process or of the machine, sees the old content or the new.
+// WriteFile writes a file of a run directory atomically: whoever opens path during the call, or
+// after a crash of the process or the machine, sees either the old content or the new.
 func WriteFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
 	if err != nil {
@@ -348,7 +351,7 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	}
 	err = errors.Join(f.Chmod(0o644), write(f))
 	if err == nil {
-		err = f.Sync() // or the new name may be durable before the content
+		err = f.Sync() // otherwise the new name might be durable before the content
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
@@ -356,6 +359,6 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	_ = vfs.OS{}.SyncDir(filepath.Dir(path)) // the file is whole, under the old name or the new; not every file system can do more
+	_ = vfs.OS{}.SyncDir(filepath.Dir(path)) // not every file system can do this, and without it the file is complete under either name
 	return nil
 }

@@ -15,30 +15,32 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// The events of a long run are cut: what events.jsonl had so far becomes events-000001.jsonl, which
-// is packed into events-000001.jsonl.zst and removed. Wherever a process dies meanwhile, each event
-// is found once:
+// The events of a long run are cut into segments. The content of events.jsonl so far becomes
+// events-000001.jsonl, which is compressed to events-000001.jsonl.zst and removed. Whenever a
+// process dies during this, each event is found exactly once:
 //
-//   - the file is linked to its new name, and only then does an empty one take its place, so
-//     events.jsonl is always there; a name of the very same file is passed over;
-//   - what is packed gets its name when it is whole; where both are there, they hold the same.
+//   - The file is linked to its new name, and only then replaced by an empty one, so events.jsonl
+//     always exists. A segment that is the same file as events.jsonl is ignored.
+//   - A compressed file gets its name when it is complete. If both forms exist, they have the same
+//     content.
 
-// segmentBytes is how long events.jsonl grows before it is cut: some 300,000 steps of 4 workers.
+// segmentBytes is the size at which events.jsonl is cut: about 300,000 steps of 4 workers.
 const segmentBytes = 128 << 20
 
 const (
 	segmentForm  = "events-%06d.jsonl"
 	packedSuffix = ".zst"
-	nextSuffix   = ".next" // of the file that takes the place of events.jsonl
+	nextSuffix   = ".next" // of the file that replaces events.jsonl
 )
 
-// segment is a part of the events that is cut off.
+// segment is an earlier part of the events.
 type segment struct {
 	number       int
-	plain, whole bool // it is there as it was written, and packed
+	plain, whole bool // exists uncompressed; exists compressed
 }
 
-// segmentsOf lists those in dir but for one that is current, which may be nil, by number.
+// segmentsOf lists the segments in dir by number, except one that is the file current, which may be
+// nil.
 func segmentsOf(dir string, current fs.FileInfo) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -67,7 +69,8 @@ func (s segment) path(dir string) string {
 	return filepath.Join(dir, fmt.Sprintf(segmentForm, s.number))
 }
 
-// openEvents opens events.jsonl, and lists what was cut off before it. A run that goes on may cut it at any time.
+// openEvents opens events.jsonl and lists the earlier segments. A running run may cut the file at
+// any time.
 func openEvents(dir string) (*os.File, []segment, error) {
 	path := filepath.Join(dir, eventsFile)
 	for {
@@ -86,15 +89,16 @@ func openEvents(dir string) (*os.File, []segment, error) {
 		if now, err := os.Stat(path); err != nil || os.SameFile(own, now) {
 			return f, list, nil
 		}
-		if err := f.Close(); err != nil { // it was cut meanwhile, and may be in the list or not
+		if err := f.Close(); err != nil { // it was cut meanwhile, so the list may or may not have it
 			return nil, nil, err
 		}
 	}
 }
 
-// readSegment reads the events of a segment. One that is damaged, or gone, leaves a hole.
+// readSegment reads the events of a segment. If the segment is damaged or gone, its events are
+// missing.
 func (run *Run) readSegment(s segment) error {
-	for _, packed := range []bool{true, false, true} { // it may be packed meanwhile
+	for _, packed := range []bool{true, false, true} { // it may be compressed meanwhile
 		f, err := s.open(run.Dir, packed)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -104,7 +108,7 @@ func (run *Run) readSegment(s segment) error {
 		}
 		err = errors.Join(run.readEvents(f), f.Close())
 		var broken *fs.PathError
-		if errors.Is(err, errFormat) || errors.As(err, &broken) { // the disk, and not what is on it
+		if errors.Is(err, errFormat) || errors.As(err, &broken) { // an error of the disk, not of the content
 			return err
 		}
 		if err != nil {
@@ -131,7 +135,7 @@ func (s segment) open(dir string, packed bool) (io.ReadCloser, error) {
 	return &unpacking{d, f}, nil
 }
 
-// unpacking reads a packed file.
+// unpacking reads a compressed file.
 type unpacking struct {
 	*zstd.Decoder
 	f *os.File
@@ -142,10 +146,10 @@ func (u *unpacking) Close() error {
 	return u.f.Close()
 }
 
-// cut begins a new events.jsonl. Where that cannot be, the old one grows on. The caller holds the
+// cut begins a new events.jsonl. If that fails, the old one goes on growing. The caller holds the
 // lock, and has flushed.
 func (r *Recorder) cut() {
-	r.size = 0 // a cut that fails is tried again as much later
+	r.size = 0 // if the cut fails, try again after the same amount
 	path := filepath.Join(r.run.Dir, eventsFile)
 	fresh, err := os.OpenFile(path+nextSuffix, os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_RDWR, 0o666)
 	if err != nil {
@@ -172,7 +176,7 @@ func (r *Recorder) cut() {
 	r.pack()
 }
 
-// pack packs what is not, beside what goes on.
+// pack compresses all uncompressed segments, while recording goes on.
 func (r *Recorder) pack() {
 	dir := r.run.Dir
 	current, err := r.file.Stat()
@@ -182,19 +186,19 @@ func (r *Recorder) pack() {
 	r.packing.Go(func() {
 		r.packs.Lock()
 		defer r.packs.Unlock()
-		list, err := segmentsOf(dir, current) // if that is cut by now, whoever did it packs it
+		list, err := segmentsOf(dir, current) // if that has been cut by now, the next call compresses it
 		if err != nil {
 			return
 		}
 		for _, s := range list {
 			if s.plain && pack(s.path(dir)) != nil {
-				return // it can be read as it is, and is tried again after the next cut
+				return // it can be read as it is, and the next cut tries again
 			}
 		}
 	})
 }
 
-// pack packs one segment and removes it.
+// pack compresses one segment and removes the original.
 func pack(path string) error {
 	in, err := os.Open(path)
 	if err != nil {
@@ -214,8 +218,8 @@ func pack(path string) error {
 	return os.Remove(path)
 }
 
-// tidy clears away what a cut that was not ended has left, and returns the number of the newest
-// segment. The current file is locked.
+// tidy removes what an interrupted cut has left, and returns the number of the newest segment. The
+// caller has locked the current file.
 func tidy(dir string, current *os.File) (newest int, err error) {
 	if err := os.Remove(filepath.Join(dir, eventsFile+nextSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
@@ -233,14 +237,14 @@ func tidy(dir string, current *os.File) (newest int, err error) {
 		return 0, err
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "events-") && strings.Contains(e.Name(), packedSuffix+".tmp") { // half packed: nobody else packs here
+		if strings.HasPrefix(e.Name(), "events-") && strings.Contains(e.Name(), packedSuffix+".tmp") { // half compressed, and no other process compresses here
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return 0, err
 			}
 		}
 	}
 	for _, s := range all {
-		if info, err := os.Stat(s.path(dir)); err == nil && os.SameFile(info, own) { // it was to be cut
+		if info, err := os.Stat(s.path(dir)); err == nil && os.SameFile(info, own) { // the link of an interrupted cut
 			if err := os.Remove(s.path(dir)); err != nil {
 				return 0, err
 			}

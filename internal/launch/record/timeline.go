@@ -9,18 +9,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Round is what a worker did from its ticket before to the one of the step. In JSON it is an array:
-// slot, then microseconds from the release before to the ticket, of waiting, pulling, computing,
-// encoding, sending, of the heads' answers, and of encoding and sending within the computation.
+// Round is what a worker did from its previous ticket to the ticket for the step. In JSON it is an
+// array: the slot, then in microseconds the time from the previous release to the ticket, and the
+// times of waiting, pulling, computing, encoding, sending, waiting for the heads' answers, and of
+// encoding and sending during the computation.
 type Round struct {
 	Slot                                               uint32
 	Told                                               time.Duration
 	Wait, Pull, Compute, Encode, Send, Answers, Hidden time.Duration
 }
 
-// Stable is what a shard did in a step. In JSON it is an array: shard, then microseconds from the
-// release before to its answer, of the kernel, of handing the version before to readers, and of the
-// kernel before the commit, which records of earlier releases lack.
+// Stable is what a shard did in a step. In JSON it is an array: the shard, then in microseconds the
+// time from the previous release to its answer, and the times of the kernel, of publishing the
+// previous version to readers, and of the kernel before the commit. Records of earlier releases
+// lack the last one.
 type Stable struct {
 	Shard                        uint32
 	Told, Kernel, Publish, Ahead time.Duration
@@ -54,8 +56,8 @@ func micros(number uint32, times ...time.Duration) []byte {
 	return append(b, ']')
 }
 
-// ofMicros reads what micros has written. What a later version may have added is passed over; as
-// many of the last times as are newer may be missing.
+// ofMicros parses what micros has written. It ignores elements that a later version has added. The
+// last newer times may be missing.
 func ofMicros(text []byte, what string, number *uint32, newer int, times ...*time.Duration) error {
 	var list []int64
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -78,7 +80,8 @@ func ofMicros(text []byte, what string, number *uint32, newer int, times ...*tim
 	return nil
 }
 
-// TimelineOf returns the event of a step's timeline, nil if none was told. Its time is left to the Recorder.
+// TimelineOf returns the event of a step's timeline, or nil if there is none. The Recorder sets its
+// time.
 func TimelineOf(e kintsugi.StepEvent) *Timeline {
 	if e.Timeline == nil {
 		return nil
@@ -95,6 +98,6 @@ func TimelineOf(e kintsugi.StepEvent) *Timeline {
 	return t
 }
 
-// whole cuts a time to whole microseconds, as which it is read again: a page that is drawn from the
-// file is the one that was drawn from memory.
+// whole truncates a time to microseconds, the precision of the file, so that a page drawn from
+// memory equals the page drawn from the file.
 func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }

@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Took is how long a worker was at one gradient that ended since the step before. In JSON it is an
-// array, for there is one in each line for each gradient: slot, microseconds of computing,
+// Took is the time that a worker spent on one gradient that ended since the previous step. There is
+// one for each gradient of each step, so in JSON it is an array: slot, microseconds of computing,
 // microseconds of sending, and the number of the fate, which is left out if it is 0.
 type Took struct {
 	Slot     uint32
@@ -20,7 +20,7 @@ type Took struct {
 	Fate     kintsugi.Fate
 }
 
-// Seconds returns how long the worker was at it.
+// Seconds returns the total time.
 func (t Took) Seconds() float64 { return (t.Compute + t.Transfer).Seconds() }
 
 // MarshalJSON implements json.Marshaler.
@@ -36,7 +36,7 @@ func (t Took) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. What a later version may have added is passed over.
+// UnmarshalJSON implements json.Unmarshaler. It ignores elements that a later version has added.
 func (t *Took) UnmarshalJSON(text []byte) error {
 	list, ok := numbers(text)
 	if !ok {
@@ -58,8 +58,8 @@ func (t *Took) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// numbers returns those of an array as MarshalJSON writes it: there is one for each gradient of a
-// run. Not ok: another way to write it, or none.
+// numbers parses an array of integers in the form that MarshalJSON writes. It is a fast path, as
+// there is one array for each gradient of a run. ok is false for any other form.
 func numbers(text []byte) (list []int64, ok bool) {
 	list = make([]int64, 0, 4)
 	text, opens := bytes.CutPrefix(text, []byte("["))

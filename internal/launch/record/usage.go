@@ -9,44 +9,44 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
 )
 
-// usage adds up what a run takes, in the units of the machine.
+// usage adds up the resources that a run uses, in machine units.
 type usage struct {
 	prices   string      // of the newest header
 	replicas int         // of the newest header
 	places   cost.ByRole // of the newest header
-	since    float64     // when those places began to count
+	since    float64     // start of the counting for those places
 	taken    cost.ByRole // node-seconds before that
 
 	absent  cost.ByRole
 	left    map[string]float64 // by part: when its newest process ended
 	cpu     cost.ByRole
-	peak    map[string]uint64 // by part: the most bytes of memory that one of its processes had
+	peak    map[string]uint64 // by part: largest peak memory of its processes, in bytes
 	busy    float64
 	saving  float64
-	ended   uint64    // gradients that were finished or given up
-	counted []stretch // of the line that counts, ascending
+	ended   uint64    // gradients finished or given up
+	counted []stretch // of the current line, ascending
 	lost    uint64    // counted gradients of steps that were taken back
 
-	releases []float64 // times of the newest releases, on whatever line
-	handing  float64   // by which the steps around announced departures took longer than others
+	releases []float64 // times of the newest releases, on any line
+	handing  float64   // extra time of the steps around announced departures
 }
 
-// header begins or resumes the run with so many places.
+// header begins or resumes the run with the given places.
 func (u *usage) header(e *Header) {
 	u.taken, u.since = u.nodeSeconds(e.Seconds), e.Seconds
 	u.prices, u.replicas = e.Prices, e.Replicas
 	u.places = cost.ByRole{Coordinator: 1, Server: float64(e.Servers), Worker: float64(e.Workers)}
 	if !e.WentOn {
-		u.left = make(map[string]float64) // a run that is resumed was not there meanwhile
+		u.left = make(map[string]float64) // nothing is known of the time before the run was resumed
 	}
 }
 
-// nodeSeconds returns what all places take until a time.
+// nodeSeconds returns the node-seconds of all places up to a time.
 func (u *usage) nodeSeconds(until float64) cost.ByRole {
 	return u.taken.Plus(u.places.Times(until - u.since))
 }
 
-// life books a process that has ended.
+// life notes a process that has ended.
 func (u *usage) life(e *Life) {
 	role, _, _ := strings.Cut(e.Part, "/")
 	one := func(x float64) cost.ByRole {
@@ -72,7 +72,7 @@ func (u *usage) life(e *Life) {
 	u.cpu = u.cpu.Plus(one(e.CPUSeconds))
 }
 
-// peaks returns the most bytes of memory that the processes of one place had, summed over the places.
+// peaks returns the largest peak memory of each place, summed over the places, in bytes.
 func (u *usage) peaks() uint64 {
 	total := uint64(0)
 	for p := range maps.Values(u.peak) {
@@ -81,14 +81,14 @@ func (u *usage) peaks() uint64 {
 	return total
 }
 
-// step books a released step.
+// step notes a released step.
 func (u *usage) step(e *Step) {
 	for _, t := range e.Times {
-		u.busy += float64(t.Compute.Microseconds()+t.Transfer.Microseconds()) / 1e6 // as the events have it
+		u.busy += float64(t.Compute.Microseconds()+t.Transfer.Microseconds()) / 1e6 // with the precision of the events
 	}
 	u.ended += uint64(len(e.Times))
 	u.saving += e.SavingSeconds
-	u.restore(e.Step - 1) // a step that comes again takes the one before back
+	u.restore(e.Step - 1) // a repeated step takes back the one before
 	n := uint64(len(e.Counted))
 	if last := len(u.counted) - 1; last >= 0 && u.counted[last].end == e.Step && u.counted[last].total == n*u.counted[last].steps() {
 		u.counted[last].end++
@@ -101,24 +101,25 @@ func (u *usage) step(e *Step) {
 	u.counted = append(u.counted, stretch{e.Step, e.Step + 1, n})
 }
 
-// keptStretches is how many stretches are remembered one by one, at the least. With a quota that is
-// chosen before each step they are as many steps, and a restore seldom goes back so far.
+// keptStretches is the least number of stretches that are kept separately. If the quota is chosen
+// for each step, these are as many steps, and a restore seldom goes back so far.
 const keptStretches = 1 << 15
 
-// stretch is steps [from, end) that counted so many gradients together, each as many as the others.
-// A record may begin at any step, so nothing is as long as steps are many.
+// stretch is a range of steps [from, end) that counted total gradients, each step the same number.
+// A record may begin at any step, so no array is indexed by steps.
 type stretch struct{ from, end, total uint64 }
 
 func (s stretch) steps() uint64 { return s.end - s.from }
 
-// upTo returns what the steps before end have counted.
+// upTo returns the number of gradients counted by the steps before end.
 func (s stretch) upTo(end uint64) uint64 {
 	hi, lo := bits.Mul64(s.total, end-s.from)
-	part, _ := bits.Div64(hi, lo, s.steps()) // end <= s.end, so that it is at most the total
+	part, _ := bits.Div64(hi, lo, s.steps()) // end <= s.end, so the result is at most the total
 	return part
 }
 
-// fold makes one of the oldest stretches: a restore that goes back into them takes their steps to have counted alike.
+// fold merges the n oldest stretches. A restore into them assumes that their steps counted equally
+// many gradients.
 func (u *usage) fold(n int) {
 	all := stretch{from: u.counted[0].from, end: u.counted[n-1].end}
 	for _, c := range u.counted[:n] {
@@ -128,7 +129,7 @@ func (u *usage) fold(n int) {
 	u.counted[0] = all
 }
 
-// restore books that the steps after one are taken back.
+// restore notes that the steps after the given one are taken back.
 func (u *usage) restore(step uint64) {
 	for last := len(u.counted) - 1; last >= 0 && u.counted[last].end > step+1; last-- {
 		c := &u.counted[last]
@@ -141,8 +142,9 @@ func (u *usage) restore(step uint64) {
 	}
 }
 
-// keptReleases is how many releases are remembered, to see what a departure did to the steps around
-// it, and usualSteps how many of them tell what a step takes otherwise.
+// keptReleases is the number of releases that are remembered, to see how a departure affected the
+// steps around it. usualSteps is the number of these from which the usual time of a step is
+// computed.
 const (
 	keptReleases = 4096
 	usualSteps   = 64
@@ -165,7 +167,7 @@ func (u *usage) longest(from float64) float64 {
 	return gap
 }
 
-// usual returns the median time of the steps before a time.
+// usual returns the median time of the last steps before a time.
 func (u *usage) usual(before float64) float64 {
 	var took []float64
 	for i := len(u.releases) - 1; i > 0 && len(took) < usualSteps; i-- {
@@ -180,7 +182,7 @@ func (u *usage) usual(before float64) float64 {
 	return took[len(took)/2]
 }
 
-// of returns the usage of a run whose totals are s.
+// of returns the usage of a run with the totals s.
 func (u *usage) of(s *Summary) cost.Usage {
 	lagging := 0.0
 	if s.Steps > 0 {
@@ -198,15 +200,15 @@ func (u *usage) of(s *Summary) cost.Usage {
 	}
 }
 
-// bill returns what the run cost at the prices of its header.
+// bill returns the cost of the run at the prices of its header.
 func (u *usage) bill(s *Summary) *cost.Bill {
 	p, ok, err := cost.Parse(u.prices)
 	b := cost.BillOf(u.of(s), p, ok && err == nil)
 	return &b
 }
 
-// Bill returns what the run cost at some prices, ok false for none. It is computed from the events,
-// also where a summary.json of an earlier version has none.
+// Bill returns the cost of the run at the given prices; ok says whether the prices are known. It is
+// computed from the events, even if summary.json is from an earlier version without costs.
 func (run *Run) Bill(p cost.Prices, ok bool) cost.Bill {
 	s := run.account.Summary()
 	return cost.BillOf(run.account.usage.of(&s), p, ok)

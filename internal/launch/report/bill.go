@@ -14,7 +14,7 @@ type billRow struct {
 	Part              bool
 }
 
-// bill fills in what the run took, and cost if it knows the prices.
+// bill fills in what the run used, and what that cost if the prices are known.
 func (p *page) bill(run *record.Run) {
 	prices, ok, err := cost.Parse(run.Header.Prices)
 	b := run.Bill(prices, ok && err == nil)
@@ -32,7 +32,7 @@ func (p *page) bill(run *record.Run) {
 	p.Paid = paid(&b)
 }
 
-// paid says what a bill is made of.
+// paid describes the parts of a bill.
 func paid(b *cost.Bill) string {
 	var parts []string
 	add := func(text string, x *float64) {
@@ -54,5 +54,5 @@ func paid(b *cost.Bill) string {
 	return strings.Join(parts, "; ") + "."
 }
 
-// money writes an amount: small runs cost fractions of a cent.
+// money formats an amount: small runs cost fractions of a cent.
 func money(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }

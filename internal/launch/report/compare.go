@@ -12,21 +12,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// MostCompared is how many runs one page compares: there are eight colours, and each is there dashed as well.
+// MostCompared is the largest number of runs on one page: there are eight colours, each solid and
+// dashed.
 const MostCompared = 16
 
-// comparison is what compare.html is filled with.
+// comparison is the data of compare.html.
 type comparison struct {
 	Style  template.CSS
 	Script template.JS
 
 	Title    string
 	Subtitle []string
-	Accuracy bool // some run has one
+	Accuracy bool // some run has an accuracy
 	Rows     []comparedRow
 	Steps    template.HTML
 	Time     template.HTML
-	Settings []setting // that all have
+	Settings []setting // settings that all runs share
 	Footer   []string
 }
 
@@ -36,13 +37,13 @@ type comparedRow struct {
 	Failures, Outage, Rework, Pushed, Nodes string
 }
 
-// compared is a run beside others.
+// compared is one of the compared runs.
 type compared struct {
 	*story
 	name, class string
 }
 
-// Compare writes the page of several runs beside each other, at most MostCompared. It does not change them.
+// Compare writes a page that compares several runs, at most MostCompared. It does not change them.
 func Compare(w io.Writer, runs []*record.Run) error {
 	c := &comparison{}
 	var err error
@@ -89,8 +90,8 @@ func (c *comparison) fill(runs []*record.Run) {
 	c.Time = beside(time, all, func(x compared, i int) float64 { return x.spans[i].Seconds }, func(e record.Evaluation) float64 { return e.Seconds }, "loss over time, by run")
 }
 
-// beside draws the losses of runs, and their accuracies if there are any, over an axis that at and
-// when find their places on.
+// beside draws the losses of all runs, and their accuracies if there are any. at returns the x of a
+// span, when the x of an evaluation.
 func beside(f *figure, all []compared, at func(x compared, i int) float64, when func(record.Evaluation) float64, description string) template.HTML {
 	p := f.panel("loss, moving average", 290)
 	p.scaleY(comparedScale(all), lossTicks)
@@ -124,7 +125,8 @@ func beside(f *figure, all []compared, at func(x compared, i int) float64, when 
 	return f.svg(description)
 }
 
-// comparedScale chooses the y axis by all moving averages: logarithmic when they fall by more than 30.
+// comparedScale chooses the y axis from all moving averages: logarithmic if they fall by a factor
+// of more than 30.
 func comparedScale(all []compared) scale {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, x := range all {
@@ -160,7 +162,8 @@ func comparedRowOf(run *record.Run, name, class, differs string) comparedRow {
 	return r
 }
 
-// namesOf returns the names of the folders of runs, with as much of the way to them as tells them apart.
+// namesOf returns the names of the runs' folders, with as many parents as are needed to tell them
+// apart.
 func namesOf(runs []*record.Run) []string {
 	names := make([]string, len(runs))
 	paths := make([][]string, len(runs))
@@ -181,8 +184,8 @@ func namesOf(runs []*record.Run) []string {
 	return names
 }
 
-// tellApart returns the settings that all runs have, and in what each differs from the others. A
-// run whose settings cannot be read has none.
+// tellApart returns the settings that all runs share, and the settings of each run that differ. A
+// run whose settings cannot be parsed has none.
 func tellApart(runs []*record.Run) (common []setting, differ []string) {
 	values := make([]map[string]string, len(runs))
 	var names []string
@@ -218,7 +221,7 @@ func tellApart(runs []*record.Run) (common []setting, differ []string) {
 	return common, differ
 }
 
-// commonParts returns what the subtitles of all runs say.
+// commonParts returns the parts of the subtitles that all runs share.
 func commonParts(runs []*record.Run) []string {
 	parts := []string{heading(runs[0].Header)}
 	parts = append(parts, subtitle(runs[0].Header)...)

@@ -10,11 +10,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// maxServers bounds the curves of single servers; of more, the dearest and the cheapest are drawn.
+// maxServers is the limit on curves of single servers; if there are more, only the most and the
+// least expensive are drawn.
 const maxServers = 6
 
-// whatLossesCost draws what the loss of each server would have cost, over time, in steps; and as
-// dots what real losses did. A curve has a gap where that was not known.
+// whatLossesCost draws what the loss of each server would have cost, in steps, over time. Dots show
+// what real losses cost. A curve has a gap where its value was not known.
 func (s *story) whatLossesCost() template.HTML {
 	var parts []string
 	curves := make(map[string][]point)
@@ -105,7 +106,7 @@ func (s *story) howOldTheCheckpointWas(f *figure) {
 // serverColours are the classes of the curves.
 var serverColours = []string{"loss", "accuracy", "muted"}
 
-// failed returns when the newest failure of a part before a time was.
+// failed returns the time of the newest failure of a part before a time.
 func (s *story) failed(part string, before float64) (at float64, ok bool) {
 	for _, f := range s.run.Summary.Failures {
 		if f.Part == part && f.Seconds <= before {
@@ -115,7 +116,8 @@ func (s *story) failed(part string, before float64) (at float64, ok bool) {
 	return at, ok
 }
 
-// unknown says how often the cost of a loss was not known, and why at last; "" if it always was.
+// unknown says how often the cost of a loss was not known, and the last reason; "" if it was always
+// known.
 func unknown(exposures []record.Exposure) string {
 	blind, why := 0, ""
 	for _, e := range exposures {
@@ -129,7 +131,7 @@ func unknown(exposures []record.Exposure) string {
 	return fmt.Sprintf("Not known in %d of %d looks; at last: %s. ", blind, len(exposures), why)
 }
 
-// foretold says how predictions and measurements of partial recoveries compare, "" without any.
+// foretold compares the predictions and measurements of partial recoveries; "" if there are none.
 func foretold(reworks []record.Rework) string {
 	if len(reworks) == 0 {
 		return ""

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	maxRows    = 48  // strips of workers; more workers share strips
-	stripCells = 300 // per strip
-	stripShade = 5   // levels of a cell
+	maxRows    = 48  // strips of workers; if there are more workers, several share a strip
+	stripCells = 300 // for each strip
+	stripShade = 5   // number of shades of a cell
 )
 
-// whoCounted draws a strip per worker: how many of the steps counted its gradient. Below, how many
-// gradients each step waited for.
+// whoCounted draws a strip for each worker that shows how many steps counted its gradient. Below,
+// it draws how many gradients each step waited for.
 func (s *story) whoCounted() template.HTML {
 	base := s.survivors()
 	slots := 0
@@ -31,7 +31,7 @@ func (s *story) whoCounted() template.HTML {
 	}
 	f := &figure{name: "counted", unit: "step", x: newScale(0, highest, plotLeft, plotRight), bottom: 16}
 	f.ticks = f.x.stepTicks(10)
-	group := (slots + maxRows - 1) / maxRows // workers per strip
+	group := (slots + maxRows - 1) / maxRows // workers in one strip
 	rows := (slots + group - 1) / group
 	pitch := math.Max(9, math.Min(22, 400/float64(rows)))
 	p := f.panel("gradients counted, by worker", pitch*float64(rows))
@@ -55,8 +55,8 @@ func (s *story) whoCounted() template.HTML {
 	return f.svg("which workers were counted, and the quota, over steps")
 }
 
-// countCells returns, per strip, the share of steps in each cell that counted one of its workers, NaN
-// for a cell without steps, and the share over all steps.
+// countCells returns, for each strip, the share of steps in each cell that counted one of its
+// workers, NaN for a cell without steps; and the share over all steps.
 func (s *story) countCells(base []int, rows, group, slots int, highest float64) ([][]float64, []float64) {
 	cells := make([][]float64, rows)
 	for r := range cells {
@@ -64,7 +64,7 @@ func (s *story) countCells(base []int, rows, group, slots int, highest float64) 
 	}
 	share := make([]float64, rows)
 	perCell := make([]float64, stripCells)
-	seen := make([]int, slots) // the last step that counted the slot, so that two gradients count once
+	seen := make([]int, slots) // the last step that counted the slot, so that two gradients of one step count once
 	steps := 0.0
 	for k, i := range base {
 		e := s.spans[i]
@@ -84,11 +84,12 @@ func (s *story) countCells(base []int, rows, group, slots int, highest float64) 
 	for r := range cells {
 		members := float64(min(slots, (r+1)*group) - r*group)
 		for at := range cells[r] {
-			cells[r][at] /= perCell[at] * members // NaN where there was no step
+			cells[r][at] /= perCell[at] * members // NaN if there was no step
 		}
 		share[r] /= max(1, steps) * members
 	}
-	// A run with fewer steps than cells leaves cells empty between its steps: they show the step before.
+	// A run with fewer steps than cells leaves cells empty between its steps: these repeat the step
+	// before.
 	for r := range cells {
 		for at := 1; at < stripCells; at++ {
 			if math.IsNaN(cells[r][at]) {
@@ -99,7 +100,7 @@ func (s *story) countCells(base []int, rows, group, slots int, highest float64) 
 	return cells, share
 }
 
-// drawStrip draws equal neighbours as one rectangle.
+// drawStrip draws a strip. Equal neighbouring cells become one rectangle.
 func drawStrip(p *panel, cells []float64, y, height float64) {
 	width := float64(plotRight-plotLeft) / stripCells
 	level := func(v float64) int {
@@ -120,7 +121,7 @@ func drawStrip(p *panel, cells []float64, y, height float64) {
 	}
 }
 
-// quotaPanel draws quota and members, unless every step waited for all.
+// quotaPanel draws quota and members, unless every step waited for all members.
 func (s *story) quotaPanel(f *figure, base []int) {
 	partial, members := false, uint32(1)
 	for _, i := range base {
@@ -147,10 +148,11 @@ func (s *story) quotaPanel(f *figure, base []int) {
 	s.reasons(p, base)
 }
 
-// reasonMarks is how many steps of the quota panel say why they waited for as many as they did.
+// reasonMarks is the number of steps in the quota panel with a mark that explains the quota.
 const reasonMarks = 100
 
-// reasons marks steps with the reason of their quota, which a browser shows when the pointer rests on the mark.
+// reasons adds marks with the reasons for the quota, which a browser shows when the pointer rests
+// on them.
 func (s *story) reasons(p *panel, base []int) {
 	next := 0
 	for j, i := range base {

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Geometry of a figure, in pixels of its view box.
+// Geometry of a figure, in units of its view box.
 const (
 	figureWidth = 1000
 	plotLeft    = 76
 	plotRight   = 918
-	curvePoints = 420 // per curve over the whole width: two pixels each
+	curvePoints = 420 // over the whole width: two units each
 )
 
 // figure is a stack of panels over one x axis.
@@ -24,20 +24,20 @@ type figure struct {
 	name   string
 	x      scale
 	ticks  []tick
-	unit   string // of x, for the value under the pointer: "step" or "s"
+	unit   string // of x, for the value at the pointer: "step" or "s"
 	marks  func(f *figure, top, bottom float64)
 	bottom float64 // of the last panel
-	named  float64 // where the name of the last panel ends, and a space behind it
+	named  float64 // x at which the title of the last panel ends, plus a space
 	curves []curve
 }
 
-// curve is what the pointer reads: values, not pixels.
+// curve is the data of a curve for the pointer: values, not coordinates.
 type curve struct {
 	Name   string       `json:"name"`
 	Points [][2]float64 `json:"points"`
-	Places int          `json:"places"` // after the point
+	Places int          `json:"places"` // number of decimal places
 	Unit   string       `json:"unit"`
-	Factor float64      `json:"factor"` // what a value is multiplied with before it is shown
+	Factor float64      `json:"factor"` // factor for showing a value
 }
 
 // panel is one plot of a figure.
@@ -47,7 +47,8 @@ type panel struct {
 	y           scale
 }
 
-// panel adds a plot of the height under a title. marks are drawn first, so that curves lie over them.
+// panel adds a plot of the given height with a title. Marks are drawn first, so that curves lie
+// over them.
 func (f *figure) panel(name string, height float64) *panel {
 	top := f.bottom + 30
 	f.bottom = top + height
@@ -70,7 +71,7 @@ func (p *panel) scaleY(s scale, ticks func(scale) []tick) {
 	}
 }
 
-// place turns values into pixels.
+// place converts values to coordinates.
 func (p *panel) place(points []point) []point {
 	placed := make([]point, len(points))
 	for i, v := range points {
@@ -79,7 +80,7 @@ func (p *panel) place(points []point) []point {
 	return placed
 }
 
-// clip draws what the function draws inside the panel only: curves may leave their scale.
+// clip clips what draw draws to the panel: curves may exceed their scale.
 func (p *panel) clip(draw func()) {
 	id := fmt.Sprintf("clip-%s-%d", p.name, int(p.top))
 	fmt.Fprintf(p, `<clipPath id="%s"><rect x="%d" y="%s" width="%d" height="%s"/></clipPath><g clip-path="url(#%s)">`,
@@ -94,12 +95,12 @@ func (p *panel) label(class string, v float64, text string) {
 	p.text("value "+class, plotRight+8, y+4, text)
 }
 
-// track lets the pointer read a curve.
+// track adds a curve to the values at the pointer.
 func (f *figure) track(name, unit string, places int, factor float64, points []point) {
 	c := curve{Name: name, Unit: unit, Places: places, Factor: factor}
 	for _, v := range points {
 		if !math.IsNaN(v.y) && !math.IsInf(v.y, 0) {
-			// Six digits are more than is shown.
+			// Six digits are more than are shown.
 			c.Points = append(c.Points, [2]float64{short(v.x), short(v.y)})
 		}
 	}
@@ -116,7 +117,7 @@ func short(v float64) float64 {
 	return math.Round(v/unit) * unit
 }
 
-// svg closes the figure: x axis, frame, and the values for the pointer.
+// svg completes the figure: x axis, frame, and the values for the pointer.
 func (f *figure) svg(description string) template.HTML {
 	f.line("axis", plotLeft, f.bottom, plotRight, f.bottom)
 	for _, t := range f.ticks {
@@ -127,12 +128,12 @@ func (f *figure) svg(description string) template.HTML {
 	height := f.bottom + 30
 	curves, err := json.Marshal(f.curves)
 	if err != nil {
-		curves = []byte("[]") // the picture is whole without values under the pointer
+		curves = []byte("[]") // the picture is complete without values at the pointer
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="figure" viewBox="0 0 %d %s" role="img" aria-label="%s" data-lo="%g" data-hi="%g" data-left="%d" data-right="%d" data-unit="%s" data-curves="%s">`,
 		figureWidth, px(height), html.EscapeString(description), f.x.lo, f.x.hi, plotLeft, plotRight, f.unit, html.EscapeString(string(curves)))
 	b.WriteString(f.String())
 	fmt.Fprintf(&b, `<line class="cursor" y1="20" y2="%s"/></svg>`, px(f.bottom))
-	return template.HTML(b.String()) // every text in it went through html.EscapeString
+	return template.HTML(b.String()) // every text in it has been escaped by html.EscapeString
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// ganttRows is how many workers and how many shards the strip of a step shows.
+// ganttRows is the largest number of workers, and of shards, in the picture of one step.
 const ganttRows = 16
 
 // part is one part of a worker's round or of a shard's step.
@@ -19,7 +19,7 @@ type part struct {
 	of          func(record.Round) time.Duration
 }
 
-// parts of a round, in their order.
+// parts lists the parts of a round, in order.
 var parts = []part{
 	{"wait", "waiting", func(r record.Round) time.Duration { return r.Wait }},
 	{"pull", "pull", func(r record.Round) time.Duration { return r.Pull }},
@@ -29,10 +29,10 @@ var parts = []part{
 	{"answers", "heads' answers", func(r record.Round) time.Duration { return r.Answers }},
 }
 
-// stepKey is one entry of the legend of a step: what, and what it takes in the median.
+// stepKey is one entry of the legend: a part, and its median time.
 type stepKey struct{ Class, Name, Value string }
 
-// oneStep draws the sampled step whose length is the median one as a strip per worker and shard.
+// oneStep draws the sampled step with the median length, as one strip for each worker and shard.
 func (s *story) oneStep() (template.HTML, []stepKey) {
 	t, ok := s.typical()
 	if !ok {
@@ -85,7 +85,7 @@ func (s *story) oneStep() (template.HTML, []stepKey) {
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// typical returns the sampled step of the median length, false if there is none.
+// typical returns the sampled step with the median length, or false if there is none.
 func (s *story) typical() (record.Timeline, bool) {
 	all := slices.DeleteFunc(slices.Clone(s.run.Timelines), func(t record.Timeline) bool {
 		return len(t.Workers) == 0 || !(t.WaitSeconds+t.ApplySeconds > 0)
@@ -99,7 +99,7 @@ func (s *story) typical() (record.Timeline, bool) {
 	return all[len(all)/2], true
 }
 
-// stepKeys returns what each part takes, in the median over all rounds that were sampled.
+// stepKeys returns the median time of each part over all sampled rounds.
 func (s *story) stepKeys() []stepKey {
 	var keys []stepKey
 	add := func(class, name string, times []float64) {

@@ -8,8 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// lossScale chooses the y axis of the loss: by its moving average and most of the single values, so
-// that one wild batch does not flatten the curve; logarithmic when the loss falls by more than 30.
+// lossScale chooses the y axis of the loss from its moving average and most of the single values,
+// so that one extreme batch does not flatten the curve. The axis is logarithmic if the loss falls
+// by a factor of more than 30.
 func (s *story) lossScale() scale {
 	least, greatest := make([]float64, len(s.spans)), make([]float64, len(s.spans))
 	for i, e := range s.spans {
@@ -19,7 +20,7 @@ func (s *story) lossScale() scale {
 	if !ok {
 		return newScale(0, 1, 0, 0)
 	}
-	most := 1 - math.Pow(0.99, float64(max(1, s.run.Outline.Each))) // of the least of so many steps is below the least percent of all steps
+	most := 1 - math.Pow(0.99, float64(max(1, s.run.Outline.Each))) // the minimum of so many steps is likely to lie below the lowest percent of all steps
 	if rawLo, _, ok := between(least, min(0.5, most)); ok {
 		lo = min(lo, rawLo)
 	}
@@ -48,8 +49,8 @@ func lossTicks(s scale) []tick {
 	return s.linearTicks(5, nil)
 }
 
-// lossOverSteps draws the loss by step: the steps that were lost as a second line over the same
-// steps, those that were done again in gold.
+// lossOverSteps draws the loss by step. Lost steps are a second line over the same steps; repeated
+// steps are gold.
 func (s *story) lossOverSteps() template.HTML {
 	highest := 1.0
 	for _, e := range s.spans {
@@ -67,8 +68,8 @@ func (s *story) lossOverSteps() template.HTML {
 	return f.svg("loss over steps")
 }
 
-// drawLoss draws the single losses as a shade, the moving average of the surviving steps as a curve,
-// and the lost and mended pieces over it.
+// drawLoss draws the range of the single losses as a shade, the moving average of the surviving
+// steps as a curve, and the lost and repeated pieces over it.
 func (s *story) drawLoss(p *panel, x func(i int) float64, base []int) {
 	of := func(y func(i int) float64) envelope {
 		return thin(len(base), curvePoints, p.x.lo, p.x.hi, func(j int) float64 { return x(base[j]) }, func(j int) float64 { return y(base[j]) })
@@ -90,7 +91,7 @@ func (s *story) drawLoss(p *panel, x func(i int) float64, base []int) {
 	p.track("loss", "", 4, 1, mean)
 }
 
-// drawPieces draws all pieces of the history of one kind.
+// drawPieces draws all pieces of one kind.
 func (s *story) drawPieces(p *panel, x func(i int) float64, k kind, class string) {
 	for _, piece := range s.runs() {
 		if piece.kind != k {
@@ -102,8 +103,8 @@ func (s *story) drawPieces(p *panel, x func(i int) float64, k kind, class string
 	}
 }
 
-// accuracyPanel adds the evaluations, if there are any with an accuracy. The curve is interrupted in
-// the spans of x in which there was nothing to measure.
+// accuracyPanel adds a panel with the evaluations, if any have an accuracy. The curve is
+// interrupted in the ranges of x in which nothing could be measured.
 func (s *story) accuracyPanel(f *figure, spans [][2]float64, x func(record.Evaluation) float64) {
 	var points []point
 	lo, hi := 1.0, 0.0
@@ -143,13 +144,13 @@ func accuracyTicks(s scale) []tick {
 	return s.linearTicks(4, func(v float64) string { return strconv.FormatFloat(math.Round(v*1e3)/10, 'f', -1, 64) + " %" })
 }
 
-// checkpointMarks puts a small diamond on the axis for each full checkpoint and each save that
-// failed, as far as they can be told apart.
+// checkpointMarks draws a small diamond on the axis for each full checkpoint and each save that
+// failed, unless marks would overlap.
 func (s *story) checkpointMarks(p *panel, x func(record.Checkpoint) float64) {
 	last := math.Inf(-1)
 	for _, c := range s.run.Checkpoints {
 		at := p.x.at(x(c))
-		if c.Running && c.Error == "" { // every few steps: they would hide the others
+		if c.Running && c.Error == "" { // there is one every few steps, and they would hide the others
 			continue
 		}
 		if at-last < 5 && at >= last {

@@ -6,15 +6,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// maxMarks bounds the failures that are drawn one by one; the table lists more.
+// maxMarks is the limit on failures that are drawn individually; the table lists more.
 const maxMarks = 400
 
 func (s *story) failures() []record.FailureCost {
 	return s.run.Summary.Failures[:min(maxMarks, len(s.run.Summary.Failures))]
 }
 
-// labels places texts in the line above a panel, where no curve runs, so that none covers another:
-// those without room are left out, and can be read in the table.
+// labels places texts in the line above a panel, where there is no curve, so that they do not
+// overlap. A text without room is left out, and can be read in the table.
 type labels struct{ end float64 }
 
 func (l *labels) add(f *figure, x, y float64, text string) {
@@ -27,9 +27,9 @@ func (l *labels) add(f *figure, x, y float64, text string) {
 	l.end = left + width + 14
 }
 
-// failuresOverSteps marks the step at which each failure struck, and tints the steps that were done again.
+// failuresOverSteps marks the step of each failure, and tints the steps that were repeated.
 func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
-	first := f.bottom-top > 200 // labels stand in the large panel only
+	first := f.bottom-top > 200 // labels only in the large panel
 	l := labels{f.named}
 	for _, c := range s.failures() {
 		x := f.x.at(float64(c.Step))
@@ -47,7 +47,7 @@ func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
 }
 
 // outagesOverTime shades the time between each failure and the first step after it, and marks the
-// moment at which the run was whole again.
+// moment when the run had caught up.
 func (s *story) outagesOverTime(f *figure, top, bottom float64) {
 	first := f.bottom-top > 150
 	l := labels{f.named}
@@ -71,7 +71,7 @@ func (s *story) outagesOverTime(f *figure, top, bottom float64) {
 	}
 }
 
-// failureClass tells a failure that was mended from one that was not.
+// failureClass returns the class of a failure: recovered from or not.
 func failureClass(c record.FailureCost) string {
 	if c.CaughtUpSeconds.Known() {
 		return "mended"
@@ -89,7 +89,7 @@ func failureLabel(c record.FailureCost) string {
 	return c.Part
 }
 
-// endOf returns the last moment that a run tells of.
+// endOf returns the time of the last event of a run.
 func endOf(run *record.Run) float64 {
 	end := max(run.Summary.WallSeconds, run.Newest.Seconds)
 	if math.IsNaN(end) || end <= 0 {

@@ -14,34 +14,34 @@ import (
 //go:embed page.html compare.html style.css pointer.js
 var files embed.FS
 
-// maxTableRows bounds the table of failures.
+// maxTableRows is the limit on rows in the table of failures.
 const maxTableRows = 100
 
-// page is what page.html is filled with.
+// page is the data of page.html.
 type page struct {
 	Style  template.CSS
 	Script template.JS
 
 	Title    string
 	Subtitle []string
-	Verdict  string // what failures cost, in a sentence
+	Verdict  string // a sentence about what failures cost
 	Tiles    []tile
 	Failures []failureRow
-	More     int // failures that the table leaves out
+	More     int // number of failures that the table leaves out
 	Steps    template.HTML
 	Time     template.HTML
 	Counted  template.HTML
-	Quotas   []quotaRow // why steps waited for as many as they did, now and then
+	Quotas   []quotaRow // for some steps, why they waited for as many gradients as they did
 	OneStep  template.HTML
 	StepKeys []stepKey
 	Costs    template.HTML
 	Bill     []billRow
 	Priced   bool
-	Paid     string // what a bill is made of, in a sentence
-	Foretold string // how predicted and measured costs compare, and how often none was predicted
-	Legend   bool   // something was lost and done again
+	Paid     string // a sentence about the parts of the bill
+	Foretold string // a sentence that compares predicted and measured costs, and says how often there was no prediction
+	Legend   bool   // steps were lost and repeated
 	Settings []setting
-	Config   string // where it cannot be shown as a table
+	Config   string // if it cannot be shown as a table
 	Notes    []note
 	Footer   []string
 }
@@ -56,7 +56,7 @@ type failureRow struct {
 
 type note struct{ When, Level, Text string }
 
-// Draw reads the run in dir and writes its report.html, as a whole or not at all. It returns the path.
+// Draw reads the run in dir and writes its report.html atomically. It returns the path.
 func Draw(dir string) (string, error) {
 	run, err := record.ReadOutline(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func Draw(dir string) (string, error) {
 	return DrawRun(run)
 }
 
-// DrawRun is Draw of a run that has been read or recorded.
+// DrawRun is Draw for a run that is already in memory.
 func DrawRun(run *record.Run) (string, error) {
 	path := filepath.Join(run.Dir, record.ReportFile)
 	if err := record.WriteFile(path, func(w io.Writer) error { return Write(w, run) }); err != nil {
@@ -74,7 +74,7 @@ func DrawRun(run *record.Run) (string, error) {
 	return path, nil
 }
 
-// Write writes the page of a run. It does not change the run.
+// Write writes the page of a run to w. It does not change the run.
 func Write(w io.Writer, run *record.Run) error {
 	t, err := template.ParseFS(files, "page.html")
 	if err != nil {
@@ -87,7 +87,7 @@ func Write(w io.Writer, run *record.Run) error {
 	return t.Execute(w, p)
 }
 
-// dress returns what all pages look like, and the values under the pointer.
+// dress returns the styles and the script that all pages share.
 func dress() (template.CSS, template.JS, error) {
 	style, err := files.ReadFile("style.css")
 	if err != nil {
@@ -161,13 +161,13 @@ func subtitle(h record.Header) []string {
 	return parts
 }
 
-// verdict says in a sentence what failures cost.
+// verdict returns a sentence about what failures cost.
 func verdict(s record.Summary) string {
 	n := len(s.Failures)
 	if n == 0 {
 		return "Nothing failed."
 	}
-	unmended, older := 0, false // older: parts of the model came back as they had been saved
+	unmended, older := 0, false // older: parts of the model came back with older values
 	for _, c := range s.Failures {
 		older = older || c.PartialChunks > 0
 		if !c.CaughtUpSeconds.Known() {
@@ -206,7 +206,7 @@ func tiles(s record.Summary) []tile {
 		return tile{label, value, unit}
 	}
 	long, rest := seconds(s.WallSeconds), ""
-	if words := strings.Fields(long); len(words) > 2 { // the rest stands small, and minutes of days not at all, or it would reach into the next tile
+	if words := strings.Fields(long); len(words) > 2 { // show the rest in small type, and leave out the minutes of days, which would reach into the next tile
 		long, rest = words[0]+" "+words[1], words[2]+" "+words[3]
 	}
 	ts := []tile{{"steps", count(s.Steps), ""}, {"final loss", digits(float64(s.FinalLoss)), ""}}

@@ -3,11 +3,11 @@ package report
 // quotaRow says why a step waited for as many gradients as it did.
 type quotaRow struct{ Step, Quota, Reason string }
 
-// quotaRows is how many steps the table of reasons has at most.
+// quotaRows is the limit on rows in the table of reasons.
 const quotaRows = 12
 
-// quotas returns the reasons of steps at equal distances, the first among them: what the pointer
-// finds in the figure, in print. A run whose reason never changes has none.
+// quotas returns the reasons of steps at equal distances, including the first, for readers who
+// cannot use the pointer, as on paper. If the reason never changes, it returns none.
 func (s *story) quotas() []quotaRow {
 	base := s.survivors()
 	var told []int // spans with a reason

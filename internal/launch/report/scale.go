@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// scale maps values onto pixels: [lo, hi] onto [from, to], linearly or by the logarithm.
+// scale maps values to coordinates: [lo, hi] to [from, to], linearly or logarithmically.
 type scale struct {
 	lo, hi   float64 // lo < hi; positive if log
 	from, to float64
 	log      bool
 }
 
-// at returns the pixel of v.
+// at returns the coordinate of v.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.lo, s.hi
 	if s.log {
@@ -21,7 +21,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
 }
 
-// newScale returns a linear scale; an empty or broken range becomes one of length 1.
+// newScale returns a linear scale. An empty or invalid range becomes one of length 1.
 func newScale(lo, hi, from, to float64) scale {
 	if !(hi > lo) || math.IsInf(hi-lo, 0) {
 		if math.IsNaN(lo) || math.IsInf(lo, 0) {
@@ -32,14 +32,14 @@ func newScale(lo, hi, from, to float64) scale {
 	return scale{lo: lo, hi: hi, from: from, to: to}
 }
 
-// tick is a mark of an axis.
+// tick is a tick of an axis.
 type tick struct {
 	v     float64
 	label string
 }
 
-// linearTicks returns about n marks at round values within the scale, labelled by format, or with as
-// many places as tell them apart.
+// linearTicks returns about n ticks at round values within the scale. Labels are made by format, or
+// have as many decimal places as are needed to tell them apart.
 func (s scale) linearTicks(n int, format func(float64) string) []tick {
 	step := niceStep((s.hi - s.lo) / float64(n))
 	if format == nil {
@@ -50,14 +50,15 @@ func (s scale) linearTicks(n int, format func(float64) string) []tick {
 	for i := math.Ceil(s.lo/step - 1e-9); i*step <= s.hi+step*1e-9 && len(ts) < 3*n; i++ {
 		v := i * step
 		if i == 0 {
-			v = 0 // no minus sign
+			v = 0 // avoid a minus sign
 		}
 		ts = append(ts, tick{v, format(v)})
 	}
 	return ts
 }
 
-// niceStep returns the smallest 1, 2 or 5 times a power of ten that is at least raw.
+// niceStep returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least
+// raw.
 func niceStep(raw float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 5} {
@@ -68,7 +69,7 @@ func niceStep(raw float64) float64 {
 	return 10 * power
 }
 
-// logTicks returns marks at powers of ten, and at 2 and 5 times those if there are few.
+// logTicks returns ticks at powers of ten, and also at 2 and 5 times those if there are few.
 func (s scale) logTicks() []tick {
 	var ts []tick
 	multiples := []float64{1, 2, 5}
@@ -85,11 +86,11 @@ func (s scale) logTicks() []tick {
 	return ts
 }
 
-// stepTicks returns marks at round numbers of steps.
+// stepTicks returns ticks at round step numbers.
 func (s scale) stepTicks(n int) []tick {
 	whole := s
 	if s.hi-s.lo < float64(n) {
-		n = max(1, int(s.hi-s.lo)) // no halves of steps
+		n = max(1, int(s.hi-s.lo)) // no fractions of steps
 	}
 	return whole.linearTicks(n, func(v float64) string {
 		switch {
@@ -102,7 +103,7 @@ func (s scale) stepTicks(n int) []tick {
 	})
 }
 
-// timeTicks returns marks at round times: tenths of seconds to days.
+// timeTicks returns ticks at round times, from tenths of seconds to days.
 func (s scale) timeTicks(n int) []tick {
 	raw := (s.hi - s.lo) / float64(n)
 	if raw < 1 {
@@ -126,7 +127,7 @@ func (s scale) timeTicks(n int) []tick {
 	return ts
 }
 
-// timeLabel writes a time that is a multiple of step, in the unit that suits the step.
+// timeLabel formats a time that is a multiple of step, in a unit that fits the step.
 func timeLabel(v, step float64) string {
 	text := func(x float64, unit string) string { return strconv.FormatFloat(x, 'f', -1, 64) + unit }
 	switch {

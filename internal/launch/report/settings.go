@@ -5,9 +5,9 @@ import "strings"
 // setting is one row of the table of settings.
 type setting struct{ Name, Value string }
 
-// settings reads the plain part of YAML: "name: value" lines, nested by indentation, and lists of
-// scalars. It returns nil for anything else, which is then shown as it is: the page explains a run,
-// and must not guess.
+// settings parses the simple part of YAML: "name: value" lines, nested by indentation, and lists of
+// scalars. For anything else it returns nil, and the text is shown unchanged: the page must not
+// guess.
 func settings(text string) []setting {
 	var rows []setting
 	type level struct {
@@ -44,7 +44,7 @@ func settings(text string) []setting {
 		path = append(path, level{indent, name})
 		rows = append(rows, setting{joined(path, func(l level) string { return l.name }), unquote(value)})
 	}
-	// A name that only opens a level has no value of its own.
+	// Drop names without a value, which only open a level.
 	kept := rows[:0]
 	for i, r := range rows {
 		if r.Value == "" && i+1 < len(rows) && strings.HasPrefix(rows[i+1].Name, r.Name+".") {
@@ -66,7 +66,7 @@ func joined[T any](path []T, name func(T) string) string {
 	return strings.Join(parts, ".")
 }
 
-// unquote removes a pair of quotes around a scalar.
+// unquote removes the quotes around a scalar.
 func unquote(s string) string {
 	if n := len(s); n >= 2 && (s[0] == '"' || s[0] == '\'') && s[n-1] == s[0] {
 		return s[1 : n-1]

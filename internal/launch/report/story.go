@@ -7,21 +7,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// story is a run seen as one history: which of its steps count in the end, which were lost, and
-// which were done again.
+// story is a run as one history: which of its steps count in the end, which were lost, and which
+// were repeated.
 type story struct {
 	run    *record.Run
-	spans  []record.Span // of a run that is not very long, single steps
-	smooth []float64     // by span: moving average of the loss over the history that led to it
+	spans  []record.Span // single steps if the run is not very long
+	smooth []float64     // by span: moving average of the loss along the history that led to it
 	lost   []bool        // by span: a restore took its last step back
 }
 
-// tell reads the history. A restore continues the moving average from the step that it went back to,
-// so that the curve of the redone steps starts where the lost ones started.
+// tell computes the history. After a restore, the moving average continues from the step that the
+// restore went back to, so that the curve of the repeated steps starts where that of the lost steps
+// started.
 func tell(run *record.Run) *story {
 	spans := run.Outline.Spans
 	s := &story{run: run, spans: spans, smooth: make([]float64, len(spans)), lost: make([]bool, len(spans))}
-	calm := 150 / (150 + float64(run.Outline.Steps)) // what a step weighs: the curve is equally calm at any length
+	calm := 150 / (150 + float64(run.Outline.Steps)) // weight of a step, so that the curve is equally smooth for any length
 	var history []int
 	for i, e := range spans {
 		for len(history) > 0 && spans[history[len(history)-1]].Last >= e.First {
@@ -38,7 +39,7 @@ func tell(run *record.Run) *story {
 	return s
 }
 
-// blend moves an average towards a value; either may be missing.
+// blend moves an average towards a value; either may be NaN.
 func blend(average, value, weight float64) float64 {
 	switch {
 	case math.IsNaN(value) || math.IsInf(value, 0):
@@ -49,7 +50,7 @@ func blend(average, value, weight float64) float64 {
 	return average + weight*(value-average)
 }
 
-// kind is what became of a step.
+// kind says what became of a step.
 type kind uint8
 
 const (
@@ -68,7 +69,7 @@ func (s *story) kindOf(i int) kind {
 	return kept
 }
 
-// runs cuts the spans into maximal pieces [lo, hi) of one kind and one line, in order.
+// runs divides the spans into maximal pieces [lo, hi) of one kind and one line, in order.
 func (s *story) runs() (pieces []piece) {
 	for lo := 0; lo < len(s.spans); {
 		hi := lo + 1
@@ -86,7 +87,7 @@ type piece struct {
 	kind   kind
 }
 
-// survivors returns the indices of the spans that count in the end: ascending by step.
+// survivors returns the indices of the spans that count in the end, ascending by step.
 func (s *story) survivors() []int {
 	var is []int
 	for i := range s.spans {
@@ -97,11 +98,11 @@ func (s *story) survivors() []int {
 	return is
 }
 
-// envelope is a curve of many values cut into buckets of x: mean, least and greatest of each.
+// envelope is a curve of many values, reduced to the mean, minimum and maximum in buckets of x.
 type envelope struct{ mean, low, high []point }
 
-// thin cuts n values into at most limit buckets of equal width over [lo, hi]. Values that are NaN are
-// left out, and so are buckets without any.
+// thin divides n values into at most limit buckets of equal width over [lo, hi]. It drops NaN
+// values and empty buckets.
 func thin(n, limit int, lo, hi float64, x, y func(i int) float64) envelope {
 	type bucket struct {
 		sumX, sumY, low, high float64
@@ -135,7 +136,7 @@ func thin(n, limit int, lo, hi float64, x, y func(i int) float64) envelope {
 	return e
 }
 
-// between returns the quantiles q and 1−q of the finite values, and false if there are none.
+// between returns the quantiles q and 1−q of the finite values, or false if there are none.
 func between(values []float64, q float64) (lo, hi float64, ok bool) {
 	finite := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	if len(finite) == 0 {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// canvas collects the elements of an SVG picture. All text and attributes that do not come from this
-// package's own code are escaped here.
+// canvas collects the elements of an SVG picture. It escapes all text and attributes that do not
+// come from this package's code.
 type canvas struct{ strings.Builder }
 
-// px writes a coordinate with a tenth of a pixel, which is finer than the eye and short in the file.
+// px formats a coordinate with a tenth of a unit, which is precise enough and short in the file.
 func px(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0
@@ -32,15 +32,15 @@ func (c *canvas) circle(class string, x, y, r float64) {
 	fmt.Fprintf(c, `<circle class="%s" cx="%s" cy="%s" r="%s"/>`, class, px(x), px(y), px(r))
 }
 
-// text writes a label; the class says where it is anchored.
+// text writes a label; its class determines the anchor.
 func (c *canvas) text(class string, x, y float64, label string) {
 	fmt.Fprintf(c, `<text class="%s" x="%s" y="%s">%s</text>`, class, px(x), px(y), html.EscapeString(label))
 }
 
-// title writes an element of which a browser shows the text when the pointer rests on it.
+// title returns an element whose text a browser shows when the pointer rests on it.
 func title(label string) string { return "<title>" + html.EscapeString(label) + "</title>" }
 
-// path draws a curve through points; a NaN interrupts it.
+// path draws a curve through points. A NaN interrupts the curve.
 func (c *canvas) path(class string, points []point) {
 	if d := pathData(points); d != "" {
 		fmt.Fprintf(c, `<path class="%s" d="%s"/>`, class, d)
@@ -60,7 +60,7 @@ func pathData(points []point) string {
 			alone := i+1 == len(points) || math.IsNaN(points[i+1].y)
 			fmt.Fprintf(&b, "M%s %s", px(p.x), px(p.y))
 			if alone {
-				b.WriteString("h0.1") // or a single point would not be drawn
+				b.WriteString("h0.1") // otherwise a single point would not be drawn
 			}
 		default:
 			fmt.Fprintf(&b, "L%s %s", px(p.x), px(p.y))
@@ -70,7 +70,7 @@ func pathData(points []point) string {
 	return b.String()
 }
 
-// area fills the space between two curves over the same x.
+// area fills the area between two curves over the same x.
 func (c *canvas) area(class string, upper, lower []point) {
 	for lo := 0; lo < len(upper); {
 		hi := lo
@@ -89,5 +89,5 @@ func (c *canvas) area(class string, upper, lower []point) {
 	}
 }
 
-// point is a place on the picture, or a value before it is scaled.
+// point is a position in the picture, or a value that is not scaled yet.
 type point struct{ x, y float64 }

@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// overTime draws loss, accuracy and throughput by the clock: outages are gaps here, and work done
-// again takes its time.
+// overTime draws loss, accuracy and throughput over time. Outages are gaps here, and repeated steps
+// take their time.
 func (s *story) overTime() template.HTML {
 	f := &figure{name: "time", unit: "s", x: newScale(0, endOf(s.run), plotLeft, plotRight), bottom: 16}
 	f.ticks = f.x.timeTicks(10)
@@ -23,7 +23,8 @@ func (s *story) overTime() template.HTML {
 	return f.svg("loss, accuracy and steps per second over time")
 }
 
-// drawLossOverTime draws each piece of the history in its colour; every line of the run is a new curve.
+// drawLossOverTime draws each piece of the history in its colour; each line of the run is a new
+// curve.
 func (s *story) drawLossOverTime(p *panel) {
 	at := func(i int) float64 { return s.spans[i].Seconds }
 	low := thin(len(s.spans), curvePoints, p.x.lo, p.x.hi, at, func(i int) float64 { return float64(s.spans[i].Low) }).low
@@ -34,7 +35,7 @@ func (s *story) drawLossOverTime(p *panel) {
 		for _, piece := range s.runs() {
 			class := [...]string{kept: "curve loss", lostSteps: "curve lost", mended: "curve gold"}[piece.kind]
 			share := (at(piece.hi-1) - at(piece.lo)) / (p.x.hi - p.x.lo)
-			limit := int(min(curvePoints, max(2, math.Ceil(share*curvePoints)))) // a step may lie behind the end that a summary tells of
+			limit := int(min(curvePoints, max(2, math.Ceil(share*curvePoints)))) // a step may be later than the end in the summary
 			points := thin(piece.hi-piece.lo, limit, at(piece.lo), at(piece.hi-1)+1e-9,
 				func(j int) float64 { return at(piece.lo + j) }, func(j int) float64 { return s.smooth[piece.lo+j] }).mean
 			tracked = append(tracked, points...)
@@ -47,8 +48,8 @@ func (s *story) drawLossOverTime(p *panel) {
 	p.track("loss", "", 4, 1, tracked)
 }
 
-// outages returns the times in which no step could be released, [from, to), as far as they are long
-// enough to be seen.
+// outages returns the time ranges [from, to) in which no step could be released, if they are long
+// enough to be visible.
 func (s *story) outages() [][2]float64 {
 	var spans [][2]float64
 	for _, c := range s.failures() {
@@ -59,8 +60,8 @@ func (s *story) outages() [][2]float64 {
 	return spans
 }
 
-// breakGaps interrupts a curve where no step was released: a line across an outage would tell of
-// losses that nobody measured.
+// breakGaps interrupts a curve where no step was released: a line across an outage would show
+// losses that were never measured.
 func breakGaps(points []point, spans [][2]float64) []point {
 	var out []point
 	for i, p := range points {
@@ -77,7 +78,7 @@ func breakGaps(points []point, spans [][2]float64) []point {
 	return out
 }
 
-// throughputPanel draws steps per second; the gold part of them had been done before.
+// throughputPanel draws steps per second; the part that was repeated is gold.
 func (s *story) throughputPanel(f *figure) {
 	n := max(10, min(280, len(s.spans)/8))
 	width := (f.x.hi - f.x.lo) / float64(n)
@@ -111,7 +112,7 @@ func (s *story) throughputPanel(f *figure) {
 	p.track("rate", " steps/s", 1, 1, middle)
 }
 
-// digits3 writes a rate with up to three digits: what fits beside a curve.
+// digits3 formats a rate with up to three digits, so that it fits beside a curve.
 func digits3(x float64) string {
 	if x >= 100 {
 		return count(int(math.Round(x)))

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// none stands where there is no number.
+// none is shown in place of an unknown number.
 const none = "–"
 
-// count writes a whole number with separators: 61,706.
+// count formats an integer with separators: 61,706.
 func count[T ~int | ~uint64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
 	sign := ""
@@ -23,8 +23,7 @@ func count[T ~int | ~uint64](n T) string {
 	return sign + s
 }
 
-// digits writes a number with about four significant digits, without an exponent where one can do
-// without.
+// digits formats a number with about four significant digits, without an exponent if possible.
 func digits(x float64) string {
 	a := math.Abs(x)
 	switch {
@@ -41,7 +40,7 @@ func digits(x float64) string {
 	return strconv.FormatFloat(x, 'f', max(0, min(places, 6)), 64)
 }
 
-// percent writes a fraction as a percentage.
+// percent formats a fraction as a percentage.
 func percent(x float64) string {
 	if math.IsNaN(x) {
 		return none
@@ -49,7 +48,7 @@ func percent(x float64) string {
 	return strconv.FormatFloat(100*x, 'f', 1, 64) + " %"
 }
 
-// seconds writes a time.
+// seconds formats a time.
 func seconds(s float64) string {
 	switch {
 	case math.IsNaN(s):
@@ -76,7 +75,7 @@ func seconds(s float64) string {
 	return strings.TrimSuffix(strings.TrimSuffix(text, " 0 min"), " 0 h")
 }
 
-// size writes a number of bytes in decimal units, as disks and networks are sold.
+// size formats a number of bytes in decimal units.
 func size(n uint64) string {
 	x := float64(n)
 	for _, unit := range []string{"B", "kB", "MB", "GB", "TB"} {
@@ -91,7 +90,7 @@ func size(n uint64) string {
 	return ""
 }
 
-// plural writes a number of things: "1 failure", "2 failures".
+// plural formats a number of things: "1 failure", "2 failures".
 func plural[T ~int | ~uint64](n T, thing string) string {
 	if n == 1 {
 		return "1 " + thing
