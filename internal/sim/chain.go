@@ -8,20 +8,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
-// The chain of a shard under virtual time, as package server has it: a replica connects to the one
-// before it, says where it stands, and obeys.
+// The chain of a shard under virtual time, as in package server: a replica connects to the one
+// before it, reports its state, and obeys.
 
-// followAgain is the pause between two tries to reach the replica before.
+// followAgain is the pause between two attempts to reach the replica before.
 const followAgain = 10 * time.Millisecond
 
 // followCall opens a replica's connection to the one before it.
 type followCall struct{ first kintsugi.Follow }
 
-// handed is a message down the chain, with what belongs to it.
+// handed is a message down the chain with its data.
 type handed struct {
 	from    *replica
 	message kintsugi.ChainMessage
-	values  []uint64 // of a snapshot, or the sums of an update, by chunk
+	values  []uint64 // of a snapshot, or the sums of an update; by chunk
 }
 
 // follow connects a replica to the one before it, again and again, as long as the view lasts.
@@ -44,7 +44,7 @@ func (r *replica) follow() {
 	r.before = e
 }
 
-// obey does what the replica before says.
+// obey executes a message of the replica before.
 func (r *replica) obey(e *end, m handed) {
 	if r.t.over && r.c.cfg.plant != forgottenChain {
 		return
@@ -98,7 +98,7 @@ func (r *replica) obey(e *end, m handed) {
 	r.c.checkChain(r, m, ready)
 	r.carryOut(ready)
 	if !obeyed && r.before == e {
-		e.hear = func(any) {} // the thread that has read this is about to end the stream: until then others may answer
+		e.hear = func(any) {} // the reader of this message is about to end the stream; until then it ignores others
 		r.c.after(r.t.server.proc, r.c.between(0, 2*time.Millisecond), func() {
 			if r.before == e {
 				r.before = nil
@@ -109,7 +109,7 @@ func (r *replica) obey(e *end, m handed) {
 	}
 }
 
-// rollBack notes that a step is decided anew: what was applied of it is void.
+// rollBack notes that a step is decided anew, which voids what was applied of it.
 func (r *replica) rollBack(c kintsugi.Commit) {
 	if !r.c.cfg.chains() {
 		return
@@ -150,7 +150,7 @@ func (r *replica) followed(e *end, f kintsugi.Follow) {
 	}
 	for _, m := range plan {
 		if _, ok := m.(kintsugi.Update); ok && r.sum == nil {
-			continue // it catches up once that step is released, or decided anew
+			continue // it catches up when that step is released or decided anew
 		}
 		r.hand(m)
 	}
@@ -158,7 +158,7 @@ func (r *replica) followed(e *end, f kintsugi.Follow) {
 	e.pump()
 }
 
-// hand hands a message down.
+// hand sends a message to the replica after this one.
 func (r *replica) hand(m kintsugi.ChainMessage) {
 	if r.after == nil {
 		return
@@ -179,7 +179,7 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 	r.after.send(h)
 }
 
-// ahead hands the sum of a step down while the step is made, in every other step.
+// ahead sends the sum of a step down the chain while the step is applied, in every other step.
 func (r *replica) ahead(c kintsugi.Commit, sum func() []uint64) {
 	if r.after == nil || r.c.cfg.Copies > 0 || c.Fence != r.core.Promised() || (r.c.cfg.Seed+uint64(c.Step))%2 == 0 {
 		return
@@ -188,7 +188,7 @@ func (r *replica) ahead(c kintsugi.Commit, sum func() []uint64) {
 	r.after.send(handed{from: r, message: kintsugi.Update{Commit: c}, values: sum()})
 }
 
-// withPromise returns a message as if it had been sent in the view of r, under the fence that r has promised.
+// withPromise returns a message with the view of r and the fence that r has promised.
 func withPromise(m kintsugi.ChainMessage, r *replica) kintsugi.ChainMessage {
 	switch m := m.(type) {
 	case kintsugi.Take:
@@ -207,12 +207,12 @@ func withPromise(m kintsugi.ChainMessage, r *replica) kintsugi.ChainMessage {
 	return m
 }
 
-// awaits reports whether somebody comes after the replica.
+// awaits reports whether there is a replica after this one.
 func (r *replica) awaits() bool {
 	return r.at+1 < len(r.chain) && r.c.cfg.plant != answersAlone
 }
 
-// lackingReplica returns a replica that has come into a line and has nothing of it.
+// lackingReplica returns a replica that is new on a line and has nothing yet.
 func lackingReplica(t *tenure, id kintsugi.ShardID) *replica {
 	r := emptyReplica(t, id, 0, true)
 	if r.c.cfg.plant == halfWhole {
@@ -250,18 +250,18 @@ func (s *serverLife) caughtUp() {
 	})
 }
 
-// pulse tells the coordinator that a server seems dead, or lives after all: soon, late or never.
+// pulse tells the coordinator that a server seems dead, or is alive after all: soon, late or never.
 func (c *Cluster) pulse(s *serverLife, alive bool) {
 	if !c.cfg.pulses() || !alive && c.chance(0.2) {
 		return
 	}
-	s.felt = max(s.felt, c.now+c.between(0, 300*time.Millisecond)) // one word does not overtake another
+	s.felt = max(s.felt, c.now+c.between(0, 300*time.Millisecond)) // messages do not overtake one another
 	for _, o := range slices.Concat(c.rivals, []*overseer{c.coordinator}) {
 		c.at(o.proc, s.felt, func() { o.felt(s, alive) })
 	}
 }
 
-// felt tells the state what the pulse of a server has changed to.
+// felt tells the core that the pulse of a server has changed.
 func (o *overseer) felt(s *serverLife, alive bool) {
 	i := s.member.Server
 	if !o.leads || o.present[i].Since == 0 || o.present[i].Member != s.member {

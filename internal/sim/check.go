@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// The promises, each with the name that a violation of it has.
+// The promises: the texts that name a violation.
 const (
 	countedOnce    = "a gradient is counted at most once"
 	sameSets       = "every shard and every conductor has the same steps"
@@ -36,7 +36,7 @@ const (
 	inItsView      = "a replica obeys those before it in its view"
 )
 
-// checkView begins the line of a view that counts from now on.
+// checkView checks a new view that counts, and begins its line.
 func (c *Cluster) checkView(v kintsugi.View) {
 	c.say("view %d on line %d, fence %d, chains %v: %s", v.Number, v.Line, v.Fence, v.Chains, v.Reason)
 	for i, chain := range v.Chains {
@@ -75,18 +75,18 @@ func (c *Cluster) checkView(v kintsugi.View) {
 		base = c.oracle.version(m.line, m.step)
 	}
 	if v.Continues {
-		if c.oracle.lines[v.Line] == nil && c.oracle.begun[v.Line] == nil { // of one that some shards have begun the others will begin the rest
+		if c.oracle.lines[v.Line] == nil && c.oracle.begun[v.Line] == nil { // if some shards have begun a line, the others will begin it too
 			c.fail(viewsGrow, "view %d goes on with line %d, which has not begun", v.Number, v.Line)
 		}
 		return
 	}
-	if v.Keeps != 0 { // it begins when its shards have agreed on where
+	if v.Keeps != 0 { // the line begins when its shards have agreed where
 		return
 	}
 	c.oracle.begin(v.Line, v.RestoreStep, base)
 }
 
-// wants compares a shard's values with the oracle's.
+// wants compares the values of a shard with those of the oracle.
 func (c *Cluster) wants(promise string, line kintsugi.Line, step kintsugi.Step, chunks kintsugi.ChunkRange, values []uint64, who string) {
 	want := c.oracle.version(line, step)
 	switch {
@@ -101,7 +101,7 @@ func (c *Cluster) checkLoaded(r *replica, x *version) {
 	c.wants(readable, r.t.view.Line, x.step, r.chunks, x.values, "loading")
 }
 
-// checkCommit checks what a conductor sends to a shard.
+// checkCommit checks a commit that a conductor sends to a shard.
 func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 	if !slices.IsSortedFunc(m.Counted, func(a, b kintsugi.Weighted) int { return a.Push.Compare(b.Push) }) {
 		c.fail(sameSets, "step %d counts %v: not in order", m.Step, m.Counted)
@@ -154,9 +154,9 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 	}
 }
 
-// pathPart returns what the weight of a worker's path may be in a step of so many gradients that is
-// nearest to what it is: times the part of the learning rate that the step has it makes 1/n, for a
-// run of n workers; how many were there only the conductor knows.
+// pathPart returns the correct weight of a worker's path, in a step that counts the given number of
+// gradients, that is nearest to its actual weight. Times the step's share of the learning rate, the
+// weight is 1/n in a run of n workers; only the conductor knows n.
 func (c *Cluster) pathPart(is float32, counted int) (nearest float64) {
 	k := c.cfg.Consistency
 	for n := 1; n <= c.cfg.Workers; n++ {
@@ -171,7 +171,7 @@ func (c *Cluster) pathPart(is float32, counted int) (nearest float64) {
 	return nearest
 }
 
-// checkStep notes a step that a conductor has released.
+// checkStep checks a step that a conductor has released.
 func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 	if x.done || (x.told != 0 && e.Step != x.told+1) {
 		c.fail(sameSets, "%s releases step %d after step %d, done: %v", x.p.name, e.Step, x.told, x.done)
@@ -250,10 +250,10 @@ func (c *Cluster) checkDone(x *conducting, e kintsugi.Done) {
 	}
 }
 
-// checkObeys checks that a conductor whose fence is not the newest is not obeyed.
+// checkObeys checks that a conductor with an old fence is not obeyed.
 func (c *Cluster) checkObeys(r *replica, s sealed, ready shard.Ready) {
 	switch s.message.(type) {
-	case kintsugi.Take, kintsugi.Done: // a take that counts is how a conductor comes; done only tells
+	case kintsugi.Take, kintsugi.Done: // Take is how a new conductor comes, and Done has no effect
 		return
 	}
 	if s.from.fence >= r.promised && s.from.view.Line == r.t.view.Line {
@@ -265,19 +265,19 @@ func (c *Cluster) checkObeys(r *replica, s sealed, ready shard.Ready) {
 	}
 }
 
-// checkFree checks that no push is freed that a step needs which is not released.
+// checkFree checks that no push is freed that an unreleased step needs.
 func (c *Cluster) checkFree(r *replica, p kintsugi.PushID, publish *kintsugi.Step) {
 	names := func(m *kintsugi.Commit) bool {
 		if m == nil || m.Step <= r.released || (publish != nil && *publish >= m.Step) || r.versions.n == 0 {
 			return false
 		}
 		if h := r.heard; h != nil && h.Step == m.Step && h.Decided > m.Decided {
-			return false // the step was decided anew, and nobody needs what it counted before
+			return false // the step was decided anew, so what it counted before is not needed
 		}
 		return slices.ContainsFunc(m.Counted, func(w kintsugi.Weighted) bool { return w.Push == p })
 	}
 	if h := r.held[p]; h != nil && h.left > 0 {
-		return // sent again in a later view, and not whole: the step has had its bytes
+		return // the push was sent again in a later view, incompletely: the step has its bytes already
 	}
 	if names(r.pending) || names(r.newest) {
 		c.fail(heldBytes, "shard %d frees %v@%d, which an unreleased step counts", r.id, p, p.Incarnation)
@@ -310,9 +310,9 @@ func (c *Cluster) checkPublish(r *replica, step kintsugi.Step) {
 	c.wants(releasedStays, r.t.view.Line, step, r.chunks, r.versions.next.values, "publishing")
 }
 
-// checkApart compares the shards of a view.
+// checkApart compares the steps of the shards of a view.
 func (c *Cluster) checkApart(r *replica) {
-	lags := func(r *replica) bool { return c.cfg.NextAnswers && r.core.Behind() } // how far is checked when somebody falls back to it
+	lags := func(r *replica) bool { return c.cfg.NextAnswers && r.core.Behind() } // how far it is behind is checked when a shard falls back to it
 	if !r.core.Whole() || lags(r) {
 		return
 	}
@@ -322,7 +322,7 @@ func (c *Cluster) checkApart(r *replica) {
 		}
 		for _, o := range s.tenure.replicas {
 			if o != nil && (c.cfg.Copies > 0 && o.at > 0 || lags(o)) {
-				continue // its copies may be any number of steps old
+				continue // its copies may be many steps old
 			}
 			if o != nil && o.core.Whole() && o.standing == kintsugi.Settled && r.standing == kintsugi.Settled && (o.reached > r.reached+1 || r.reached > o.reached+1 || o.released > r.reached || r.released > o.reached) {
 				c.fail(oneStepApart, "shard %d has applied %d and released %d, shard %d %d and %d", r.id, r.reached, r.released, o.id, o.reached, o.released)
@@ -331,7 +331,7 @@ func (c *Cluster) checkApart(r *replica) {
 	}
 }
 
-// checkManifest checks a run manifest that is published.
+// checkManifest checks a published run manifest.
 func (c *Cluster) checkManifest(m *manifest) {
 	c.say("checkpoint %s is published", m.name)
 	c.whole(wholeManifest, m)
@@ -360,17 +360,17 @@ func (c *Cluster) checkRead(h *hand, line kintsugi.Line, v kintsugi.Step) {
 	}
 }
 
-// checkToldCounted checks what a worker is told of its push.
+// checkToldCounted checks a report to a worker that its push was counted.
 func (c *Cluster) checkToldCounted(h *hand, m kintsugi.Released, p kintsugi.PushID) {
 	if step, ok := c.oracle.lines[p.Line].counted[p]; !ok || step > m.Step {
 		c.fail(toldTheTruth, "%s is told that version %d counts %v, which is counted in step %d", h.name, m.Step, p, step)
 	}
 }
 
-// checkToldRefused notes a push that a newer version has made too late.
+// checkToldRefused checks a report that a push is too late because of a newer version.
 func (c *Cluster) checkToldRefused(m kintsugi.Refused) {
 	if m.Step <= m.Push.Version {
-		return // the worker tries again: who refused it may be superseded and not know the version
+		return // the worker tries again: the sender may be superseded and not know the newer version
 	}
 	if step, ok := c.oracle.lines[m.Push.Line].counted[m.Push]; ok {
 		c.fail(toldTheTruth, "%v@%d is refused (%s) and counted in step %d", m.Push, m.Push.Incarnation, m.Reason, step)
@@ -390,7 +390,7 @@ func (c *Cluster) checkReceived(m kintsugi.Received) {
 	}
 }
 
-// checkEnd looks once more at everything that must still be there.
+// checkEnd checks, at the end, everything that must still exist.
 func (c *Cluster) checkEnd() {
 	for _, m := range c.store.runs {
 		c.whole(readable, m)
@@ -400,7 +400,7 @@ func (c *Cluster) checkEnd() {
 			continue
 		}
 		for _, r := range s.tenure.replicas {
-			if r != nil && r.versions.current != nil && (c.cfg.Copies == 0 || r.core.Whole()) { // else it may have a copy that is not released yet
+			if r != nil && r.versions.current != nil && (c.cfg.Copies == 0 || r.core.Whole()) { // otherwise it may have a copy that is not released yet
 				c.wants(releasedStays, s.tenure.view.Line, r.released, r.chunks, r.versions.current.values, "at the end")
 			}
 		}

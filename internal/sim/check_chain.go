@@ -7,7 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// checkGoesOn checks a view on the line of the one before: whoever becomes the head of a shard was in its chain.
+// checkGoesOn checks a view on the line of the view before: each new head was in the chain of its
+// shard.
 func (c *Cluster) checkGoesOn(before, v kintsugi.View) {
 	for i, chain := range v.Chains {
 		head := chain[0]
@@ -24,14 +25,15 @@ func (c *Cluster) checkGoesOn(before, v kintsugi.View) {
 	}
 }
 
-// handedOver reports whether a view of shards with one replica has other chains than the one before.
+// handedOver reports whether a view of shards with one replica has other chains than the view
+// before.
 func handedOver(before, v kintsugi.View) bool {
 	return v.Line == before.Line && !slices.EqualFunc(before.Chains, v.Chains, slices.Equal)
 }
 
-// checkLineIsOver checks that a line ends only if a shard has lost all replicas that had it whole
-// and had said so. With copies it ends with any head, and nobody but the coordinator knows whom it
-// has taken for dead.
+// checkLineIsOver checks that a line ends only if a shard has lost all replicas that were whole and
+// had reported it. With copies, a line ends with any head, and only the coordinator knows which
+// servers it has taken for dead.
 func (c *Cluster) checkLineIsOver(v kintsugi.View) {
 	if c.cfg.Copies > 0 {
 		return
@@ -46,8 +48,8 @@ func (c *Cluster) checkLineIsOver(v kintsugi.View) {
 	c.fail(nothingLost, "line %d ends, and all shards of view %d have a replica that lives and is whole: chains %v", v.Line, v.Number, v.Chains)
 }
 
-// hasWhole reports whether a life of a server has a shard with everything that was released on the
-// line of v, as far as the coordinator can know.
+// hasWhole reports whether a life of a server has all that was released of a shard on the line of
+// v, as far as the coordinator can know.
 func (c *Cluster) hasWhole(s *serverLife, v kintsugi.View, id kintsugi.ShardID) bool {
 	i := s.member.Server
 	since, o := v.Since(id, i), c.coordinator
@@ -66,7 +68,7 @@ func (c *Cluster) hasWhole(s *serverLife, v kintsugi.View, id kintsugi.ShardID) 
 	return false
 }
 
-// checkChain checks that nobody but the one before it in its view changes a replica.
+// checkChain checks that a replica is changed only by the replica before it in its view.
 func (c *Cluster) checkChain(r *replica, m handed, ready shard.Ready) {
 	if m.from.t.view.Number == r.t.view.Number && m.from.at+1 == r.at {
 		return

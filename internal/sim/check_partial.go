@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// checkAdopted checks what a shard begins a line with that keeps an earlier one. When all shards have begun it, the
-// oracle goes on from what they have.
+// checkAdopted checks the values with which a shard begins a line that keeps an earlier one. When
+// all shards have begun the line, the oracle continues from their values.
 func (c *Cluster) checkAdopted(r *replica, step kintsugi.Step) {
 	v := r.t.view
 	b := c.oracle.begun[v.Line]
@@ -43,10 +43,11 @@ func (c *Cluster) checkAdopted(r *replica, step kintsugi.Step) {
 	}
 }
 
-// checkKept checks that a shard that outlived the line before has what it had there, to the last bit.
+// checkKept checks that a shard that was kept has exactly the values that it had on the line
+// before.
 func (c *Cluster) checkKept(b *beginning, r *replica, values []uint64) {
 	h := c.oracle.lines[r.origin]
-	if h == nil { // a line that not every shard has begun: where a shard died meanwhile, or all of them before
+	if h == nil { // not every shard has begun that line: a shard died meanwhile, or all of them before
 		had := c.oracle.begun[r.origin]
 		if b.step != had.step {
 			c.fail(notRewound, "line %d begins at step %d, shard %d has begun at step %d", r.t.view.Line, b.step, r.id, had.step)
@@ -57,7 +58,7 @@ func (c *Cluster) checkKept(b *beginning, r *replica, values []uint64) {
 		return
 	}
 	if b.step == h.newest()+1 && r.newest != nil && r.newest.Step == b.step {
-		h.release(*r.newest, c.pushed, c.members) // all that are kept have applied it, and its conductor has died before it could say so
+		h.release(*r.newest, c.pushed, c.members) // all kept shards have applied the step, but its conductor died before it could report it
 	}
 	want := h.versions[len(h.versions)-1][r.chunks.Lo:r.chunks.Hi]
 	switch {
@@ -70,7 +71,8 @@ func (c *Cluster) checkKept(b *beginning, r *replica, values []uint64) {
 	}
 }
 
-// checkCameBack checks that a lost shard has values that were saved, each of the version that is said.
+// checkCameBack checks that a lost shard has values that were saved, of the versions that are
+// reported.
 func (c *Cluster) checkCameBack(r *replica, values []uint64) {
 	c.partials++
 	for i, value := range values {
@@ -84,11 +86,12 @@ func (c *Cluster) checkCameBack(r *replica, values []uint64) {
 	}
 }
 
-// mostBehind is how many steps a replica behind the next may be behind where a line begins: two
-// that were released, and one that was not told of.
+// mostBehind is how many steps a replica after the next may be behind when a line begins: two that
+// were released, and one whose release was not reported.
 const mostBehind = 3
 
-// checkFellBack checks that a lost shard has a version of the line that it was copied on, the newest at most.
+// checkFellBack checks that a lost shard has a version of the line that it was copied on, and none
+// that is too new.
 func (c *Cluster) checkFellBack(r *replica, values []uint64) {
 	c.partials++
 	if len(values) == 0 {
@@ -98,20 +101,21 @@ func (c *Cluster) checkFellBack(r *replica, values []uint64) {
 		c.fail(nothingLost, "shard %d falls back to step %d when line %d begins at step %d", r.id, r.from[0], r.t.view.Line, begins)
 	}
 	h := c.oracle.lines[r.origin]
-	if h == nil { // not every shard has begun that line: it was copied where this one began it
+	if h == nil { // not every shard has begun that line: compare with what was copied where this shard began it
 		if had := c.oracle.begun[r.origin]; !slices.Equal(values, had.values[r.chunks.Lo:r.chunks.Hi]) {
 			c.fail(asSaved, "shard %d came back as %x of step %d, which line %d has not begun with", r.id, values, r.from[0], r.origin)
 		}
 		return
 	}
 	if r.from[0] > h.newest() {
-		return // a step that no conductor has told of; heads that are kept check it
+		return // no conductor has reported this step; the check of the heads that are kept covers it
 	}
 	c.wants(asSaved, r.origin, r.from[0], r.chunks, values, "a copy")
 }
 
-// begin begins a line that every shard has adopted. What the lines before have counted must not be counted again; where
-// no shard was kept, only up to the step at which the line begins.
+// begin begins a line that every shard has adopted. Pushes that the lines before have counted must
+// not be counted again; if no shard was kept, this concerns only the steps up to the one at which
+// the line begins.
 func (c *Cluster) begin(line kintsugi.Line, b *beginning) {
 	c.oracle.begin(line, b.step, b.values)
 	h := c.oracle.lines[line]
@@ -122,7 +126,7 @@ func (c *Cluster) begin(line kintsugi.Line, b *beginning) {
 	}
 }
 
-// before returns the history of the line that v goes on with: the newest that has begun.
+// before returns the history of the line that v continues: the newest line that has begun.
 func (o *oracle) before(v *kintsugi.View) *history {
 	for line := v.Line - 1; line > 0; line-- {
 		if h := o.lines[line]; h != nil {
@@ -132,7 +136,7 @@ func (o *oracle) before(v *kintsugi.View) *history {
 	return nil
 }
 
-// checkPartial checks what is told of a shard that came back alone.
+// checkPartial checks the report of a shard that came back alone.
 func (c *Cluster) checkPartial(x *conducting, e kintsugi.PartialEvent) {
 	b := c.oracle.begun[x.view.Line]
 	if b == nil || len(b.have) != len(c.shards) || e.Step != b.step || e.Line != x.view.Line {

@@ -2,34 +2,34 @@ package sim
 
 import "time"
 
-// proc is one life of a process: what happens to it stops with its death and waits while it is paused.
+// proc is one life of a process. Its events are dropped when it dies, and wait while it is paused.
 type proc struct {
 	name    string
 	id      int
 	dead    bool
-	paused  time.Duration // nothing happens to it before this instant
+	paused  time.Duration // no events before this time
 	streams []*stream
-	accept  func(e *end, first any) // takes a stream that somebody opened; first says for what
+	accept  func(e *end, first any) // accepts a stream; first says what the stream is for
 }
 
-// event is something that will happen to a process, or to the world where on is nil.
+// event is a future event of a process, or of the environment if on is nil.
 type event struct {
 	at  time.Duration
-	due time.Duration // when it would happen if its process were not paused; of equal instants that which was due first comes first
-	seq uint64        // and of those the earlier made, so that a seed gives one order
+	due time.Duration // when it would happen without pauses; of events at the same time, the one that was due first comes first
+	seq uint64        // and then the one that was created first, so that a seed determines the order
 	on  *proc
 	do  func()
 }
 
-// clock is virtual time: a heap of events. Nothing waits; the clock jumps to whatever is next.
+// clock is virtual time: a heap of events. Nothing waits; the clock jumps to the next event.
 type clock struct {
 	now    time.Duration
 	seq    uint64
 	heap   []event
-	events int // that have happened
+	events int // number of past events
 }
 
-// after makes do happen to p once d has passed.
+// after schedules do for p after d.
 func (c *clock) after(p *proc, d time.Duration, do func()) {
 	c.at(p, c.now+d, do)
 }
@@ -40,7 +40,7 @@ func (c *clock) at(p *proc, t time.Duration, do func()) {
 	c.push(event{at: t, due: t, seq: c.seq, on: p, do: do})
 }
 
-// step lets the next event happen. It reports false when there is none.
+// step executes the next event. It returns false if there is none.
 func (c *clock) step() bool {
 	if len(c.heap) == 0 {
 		return false
@@ -51,7 +51,7 @@ func (c *clock) step() bool {
 		if e.on.dead {
 			return true
 		}
-		if e.on.paused > c.now { // it happens when the process goes on, in the order in which it came, however often the pause grows
+		if e.on.paused > c.now { // it happens when the process continues, in the original order, however often the pause is extended
 			e.at = e.on.paused
 			c.push(e)
 			return true

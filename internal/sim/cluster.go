@@ -9,13 +9,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Cluster is a run under virtual time: every core of the product, one after the other in the order in which
-// a seed lets things happen.
+// Cluster is a run under virtual time. It runs every core of the product; a seed determines the
+// order of events.
 type Cluster struct {
 	clock
 	cfg      Config
 	rng      *rand.Rand
-	cuts     *cuts // nil: none
+	cuts     *cuts // nil: no cuts
 	layout   *kintsugi.Layout
 	shards   []kintsugi.ChunkRange
 	registry registry
@@ -29,42 +29,42 @@ type Cluster struct {
 	workers      []*hand       // by slot: the newest life
 	coordinator  *overseer
 	coordinators int
-	rivals       []*overseer   // coordinators before the present one that live
-	promoted     []*conducting // conductors beside the one that the view names
+	rivals       []*overseer   // former coordinators that are still alive
+	promoted     []*conducting // conductors besides the one that the view names
 	blocked      map[[2]int]time.Duration
 
 	faults      [faultKinds]int
-	finished    kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
-	stopped     bool                // the run has been asked to stop
+	finished    kintsugi.ViewNumber // newest view whose conductor has said that the run is over; 0: none
+	stopped     bool                // the run was asked to stop
 	refused     map[kintsugi.PushID]bool
-	partials    int                         // shards that came back alone
-	moved       int                         // shards that others than their servers head, in all views of one replica
-	recalled    int                         // shards that were found outside of their servers
+	partials    int                         // number of shards that came back alone
+	moved       int                         // number of shards that other servers head, over all views with one replica
+	recalled    int                         // number of shards that were found outside their servers' processes
 	outside     []outside                   // by server
-	offered     map[kintsugi.PushID]offered // what was kept in outages
+	offered     map[kintsugi.PushID]offered // kept pushes
 	outages     OutageResult
 	encoded     map[kintsugi.PushID][]uint64 // payloads by chunk
-	returned    map[kintsugi.PushID]bool     // encoded pushes that their workers take for dropped, on the line that they are on
+	returned    map[kintsugi.PushID]bool     // encoded pushes that their workers take for dropped, on the current line
 	residuals   ResidualResult
-	away        time.Duration // how long who dies now is away at least
-	outageAt    time.Duration // when all servers went; 0: they have not
-	met         int           // deaths that have met, see meeting
-	strange     int           // times that a server has said that it does not reach another one
-	parted      int           // servers that were left out for it, in all views
-	startedOver int           // times that a conductor has made a worker start over
-	awaited     meeting       // whose moment has not come
+	away        time.Duration // how long a server that dies now stays away at least
+	outageAt    time.Duration // when all servers went away; 0: not yet
+	met         int           // number of simultaneous deaths so far, see meeting
+	strange     int           // number of times that a server has said that it does not reach another one
+	parted      int           // number of servers that were left out for that reason, over all views
+	startedOver int           // number of times that a conductor has made a worker start over
+	awaited     meeting       // the meeting whose moment is awaited
 	violation   *Violation
 }
 
-// Violation is a promise that was broken.
+// Violation is a broken promise.
 type Violation struct {
-	Promise string // its name
+	Promise string // name of the promise
 	Text    string
-	At      time.Duration // virtual
+	At      time.Duration // in virtual time
 	Config  Config
 }
 
-// Error says what broke and how to see it again.
+// Error says which promise was broken and how to repeat the run.
 func (v *Violation) Error() string {
 	replay := fmt.Sprintf("make sim SEED=%d STEPS=%d", v.Config.Seed, v.Config.drawn)
 	if drawn := Draw(v.Config.Seed, v.Config.drawn); drawn != v.Config.bare() {
@@ -73,10 +73,10 @@ func (v *Violation) Error() string {
 	return fmt.Sprintf("%s: %s\nat %v of a run with %v\nreplay: %s", v.Promise, v.Text, v.At, v.Config, replay)
 }
 
-// Result is what a run that kept its promises came to.
+// Result is the outcome of a run that kept its promises.
 type Result struct {
 	Steps   []kintsugi.Commit // of the last line, without those before its restore
-	Base    kintsugi.Step     // that it was restored from
+	Base    kintsugi.Step     // step that the last line was restored from
 	Params  []uint64          // of the last version
 	Lines   int
 	Views   int
@@ -87,20 +87,20 @@ type Result struct {
 	Partials int // shards that came back alone while others were kept
 	Outages  OutageResult
 
-	Recalled int // shards that a new life of a server has found outside of itself
+	Recalled int // shards that a new life of a server has found outside its process
 
-	Moved int  // shards that others than their servers headed, in all views
-	Home  bool // in the end all of them are where they belong
+	Moved int  // shards that other servers headed, over all views
+	Home  bool // at the end, all shards are with their own servers
 
 	Residuals ResidualResult
 
-	met int // deaths that have met
+	met int // see Cluster
 
 	strange, parted int // see Cluster
 	startedOver     int // see Cluster
 }
 
-// Run runs a cluster to its end. The error is a *Violation.
+// Run runs a cluster to its end. The error, if any, is a *Violation.
 func Run(cfg Config) (Result, error) {
 	c, err := newCluster(cfg)
 	if err != nil {
@@ -154,7 +154,7 @@ func Run(cfg Config) (Result, error) {
 	return c.result(), nil
 }
 
-// stopRun asks every conductor, those to come too, to end the run after the open step.
+// stopRun asks all conductors, including later ones, to end the run after the open step.
 func (c *Cluster) stopRun() {
 	c.say("the run is asked to stop")
 	c.stopped = true
@@ -188,7 +188,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// wall is the time that the cores are told.
+// wall returns the time that the cores are told.
 func (c *Cluster) wall() time.Time { return Epoch().Add(c.now) }
 
 func (c *Cluster) newProc(name string) *proc {
@@ -196,8 +196,8 @@ func (c *Cluster) newProc(name string) *proc {
 	return &proc{name: name, id: c.procs, accept: func(e *end, _ any) { e.close(errOver) }}
 }
 
-// kill ends a process at once: its streams break, its state is gone. What the cluster needs of it is started
-// again after a while.
+// kill ends a process at once: its streams break and its state is lost. If the cluster needs it, it
+// is started again after a while.
 func (c *Cluster) kill(p *proc, why string) {
 	if p.dead {
 		return
@@ -242,8 +242,8 @@ func (c *Cluster) kill(p *proc, why string) {
 	}
 }
 
-// absence returns for how long a server is away that would be away for so long: much longer every
-// other time, but for one server, and once there is a view.
+// absence returns how long a server stays away, if it would normally be away for back: every other
+// time much longer, but only for one server at a time, and only once there is a view.
 func (c *Cluster) absence(back time.Duration) time.Duration {
 	dead := 0
 	for _, s := range c.servers {
@@ -257,8 +257,9 @@ func (c *Cluster) absence(back time.Duration) time.Duration {
 	return max(back, c.cfg.Absence)
 }
 
-// over reports whether the run has ended for everyone. Once the conductor of the view that counts has said
-// that it is over, whoever started the processes ends what a later failure would start again.
+// over reports whether the run has ended for all processes. Once the conductor of the view that
+// counts has said that the run is over, the launcher ends processes that a later failure would
+// otherwise restart.
 func (c *Cluster) over() bool {
 	everybody := true
 	for _, h := range c.workers {
@@ -269,7 +270,7 @@ func (c *Cluster) over() bool {
 
 func (c *Cluster) storming() bool { return c.now < c.cfg.Storm }
 
-// say writes a line of the trace.
+// say writes a line to the trace.
 func (c *Cluster) say(format string, args ...any) {
 	if c.cfg.Trace != nil {
 		fmt.Fprintf(c.cfg.Trace, "%12v  %s\n", c.now, fmt.Sprintf(format, args...))
@@ -298,7 +299,7 @@ func (c *Cluster) result() Result {
 	return r
 }
 
-// picture says where everyone stands.
+// picture describes the state of all processes.
 func (c *Cluster) picture() string {
 	s := ""
 	if v := c.registry.view; v != nil {

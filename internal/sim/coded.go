@@ -9,22 +9,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
-// conserved is the promise of error feedback. A gradient has one value for each of a chunk's, all
-// of them whole numbers, so that sums of float32 are exact: what a worker keeps as its residual is
-// compared with the sum over the pushes that were counted of what each was and what was sent of it,
-// bit by bit.
+// conserved is the promise of error feedback. A gradient has one value for each value of a chunk.
+// All are integers, so that sums of float32 are exact. A worker's residual is compared, bit by bit,
+// with the sum, over its counted pushes, of the difference between the gradient and what was sent
+// for it.
 const conserved = "what a codec leaves out of what is counted is brought later, and once"
 
-// coding is what a worker keeps whose gradients are encoded: package worker's encoder as a state
+// coding is the state of a worker with encoded gradients: package worker's encoder as a state
 // machine, around the real book of fates and the real error feedback.
 type coding struct {
 	book     fates.Book
-	feedback *compress.Feedback // nil: gradients travel as they are
+	feedback *compress.Feedback // nil: gradients are not encoded
 	open     map[kintsugi.PushID]*message
-	left     []float64 // by value: what was left out of the pushes that are taken for counted, less what they have brought of earlier ones
+	left     []float64 // by value: the sum, over pushes taken for counted, of the gradient less what was sent
 }
 
-// message is an encoded gradient: the bytes that its id stands for until it is known what became of it.
+// message is an encoded gradient. It is kept until the fate of its push is known.
 type message struct {
 	ticket   kintsugi.Ticket
 	payloads []uint64  // by chunk
@@ -77,11 +77,12 @@ func (h *hand) encode(id kintsugi.PushID) *message {
 		h.c.fail(conserved, "%v@%d is encoded to %x, and was to %x", id, id.Incarnation, m.payloads, was)
 	}
 	h.c.encoded[id] = m.payloads
-	delete(h.c.returned, id) // it begins anew, with what has come back
+	delete(h.c.returned, id) // it begins anew, with the residual that has come back
 	return m
 }
 
-// settleFate adopts or takes back what the encoding of a push has left out. guess: nobody has said so.
+// settleFate adopts or takes back the residual of a push. guess: the fate was inferred, not
+// reported.
 func (h *hand) settleFate(f fates.Fate, guess bool) {
 	x, c := &h.coding, h.c
 	m := x.open[f.Push]
@@ -102,7 +103,7 @@ func (h *hand) settleFate(f fates.Fate, guess bool) {
 	c.checkResidual(h)
 }
 
-// checkFate checks what a worker takes for true of a push.
+// checkFate checks a worker's opinion of the fate of a push.
 func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
 	counted, at := c.keeps(f.Push, h.session.line)
 	switch guess = guess || c.overtaken(f.Push); {
@@ -110,7 +111,7 @@ func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
 		c.residuals.Adopted++
 	case f.Counted && !guess:
 		c.fail(conserved, "%s takes %v for counted, which it is not", h.name, f.Push)
-	case f.Counted: // what it has taken is lost
+	case f.Counted: // its part of the residual is lost
 		c.residuals.Lost++
 	case counted:
 		c.fail(conserved, "%s takes back what %v has brought, which is counted in step %d", h.name, f.Push, at)
@@ -122,16 +123,16 @@ func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
 	}
 }
 
-// checkToldAdopted checks what a worker is told of an encoded push. A conductor takes for counted
-// what was sent before something that is: whoever has several pushes in flight, and is not told
-// that one of them was late, loses what that has taken.
+// checkToldAdopted checks a report about an encoded push. A conductor takes for counted what was
+// sent before a push that is counted. So a worker with several open pushes that is not told that
+// one of them was late loses that push's part of the residual.
 func (c *Cluster) checkToldAdopted(h *hand, m kintsugi.Released, id kintsugi.PushID) {
 	if !c.overtaken(id) {
 		c.checkToldCounted(h, m, id)
 	}
 }
 
-// overtaken reports whether a push is not counted, and a later one of its worker is.
+// overtaken reports whether a push is not counted, but a later one of the same worker is.
 func (c *Cluster) overtaken(id kintsugi.PushID) bool {
 	h := c.oracle.lines[id.Line]
 	if _, counted := h.counted[id]; counted || c.cfg.Consistency.Credit < 2 {
@@ -145,7 +146,8 @@ func (c *Cluster) overtaken(id kintsugi.PushID) bool {
 	return false
 }
 
-// keeps reports whether a push is counted in what a line has come from, or in itself, and in which step.
+// keeps reports whether a push is counted on a line or on those that it continues, and in which
+// step.
 func (c *Cluster) keeps(id kintsugi.PushID, line kintsugi.Line) (bool, kintsugi.Step) {
 	h := c.oracle.lines[id.Line]
 	if h == nil {
@@ -160,7 +162,7 @@ func (c *Cluster) keeps(id kintsugi.PushID, line kintsugi.Line) (bool, kintsugi.
 	return counted, at
 }
 
-// checkResidual checks that a worker's residual is what was left out of what is counted.
+// checkResidual checks that a worker's residual is what was left out of its counted pushes.
 func (c *Cluster) checkResidual(h *hand) {
 	got := make([]float32, c.layout.Values)
 	h.coding.feedback.Save(got)
@@ -172,27 +174,27 @@ func (c *Cluster) checkResidual(h *hand) {
 	}
 }
 
-// ResidualResult is what became of encoded pushes, those of all workers.
+// ResidualResult says what became of the encoded pushes of all workers.
 type ResidualResult struct {
-	Adopted  int // counted: what they had left out was adopted
-	Returned int // not counted: what they had taken came back
-	Lost     int // taken for counted where nobody was left to tell, and not counted: what they had taken is lost
-	GivenUp  int // residuals that were given up with the line that they belong to
+	Adopted  int // counted, and their residuals were adopted
+	Returned int // not counted, and their residuals were taken back
+	Lost     int // not counted, but taken for counted as nobody could say: their part of the residual is lost
+	GivenUp  int // residuals that were given up with their line
 }
 
-// asking is what a session waits for to hear of encoded pushes.
+// asking is what a session waits for to learn the fates of encoded pushes.
 type asking struct {
-	expects  map[kintsugi.PushID]bool // their tickets are out
-	heard    []fates.Fate             // not taken in yet
-	again    []kintsugi.PushID        // to be sent again, the first is on its way
-	from     kintsugi.PushID          // what comes behind them, or if one of them was on its version (pushed) the last of those
+	expects  map[kintsugi.PushID]bool // pushes whose tickets were sent
+	heard    []fates.Fate             // fates not yet taken in
+	again    []kintsugi.PushID        // pushes to send again; the first is on its way
+	from     kintsugi.PushID          // the push after them, or, if one of them is on its version (pushed), the last of those
 	pushed   bool
 	hopeless *kintsugi.Refused
-	then     func() // when fewer than credit of them are open; nil: nobody waits
+	then     func() // called when fewer than credit pushes are open; nil: nobody waits
 	credit   int
 }
 
-// await goes on when fewer than credit pushes are open.
+// await continues with then when fewer than credit pushes are open.
 func (s *session) await(credit int, then func()) {
 	s.asking.credit, s.asking.then = credit, then
 	s.wake()
@@ -241,7 +243,7 @@ func (s *session) hears(m kintsugi.ConductorMessage) {
 	s.wake()
 }
 
-// takeIn takes in what the session has heard.
+// takeIn settles the fates that the session has heard.
 func (s *session) takeIn() {
 	heard := s.asking.heard
 	s.asking.heard = nil
@@ -250,7 +252,8 @@ func (s *session) takeIn() {
 	}
 }
 
-// resume asks what became of the pushes of the session before, and goes on with the first gradient on a version.
+// resume asks for the fates of the pushes of the last session, and continues with the first
+// gradient on a version.
 func (s *session) resume(id kintsugi.PushID) {
 	x := &s.h.coding
 	s.asking.expects = make(map[kintsugi.PushID]bool)
@@ -283,7 +286,7 @@ func (s *session) resume(id kintsugi.PushID) {
 	s.sendAgain()
 }
 
-// sendAgain sends what is to be sent again, and goes on behind it.
+// sendAgain sends the next push to be sent again. After the last one it continues.
 func (s *session) sendAgain() {
 	a := &s.asking
 	switch {
@@ -296,8 +299,8 @@ func (s *session) sendAgain() {
 	}
 }
 
-// tells sends the ticket of an encoded push. Of one that is sent again it goes out whatever the
-// heads say: t is that of the session before if one has refused it.
+// tells sends the ticket of an encoded push. For a push that is sent again, the ticket is sent
+// whatever the heads answer: if one has refused the push, t is the ticket of the session before.
 func (s *session) tells(t kintsugi.Ticket) {
 	s.askAbout(t)
 	a := &s.asking
@@ -311,9 +314,9 @@ func (s *session) tells(t kintsugi.Ticket) {
 	s.sendAgain()
 }
 
-// refusedAgain goes on behind a push that was sent again and that a head has refused. It reports
-// false for any other one, which stays open until its version is passed: if the session breaks
-// before, the same bytes are sent again.
+// refusedAgain continues after a head has refused a push that was sent again. It returns false for
+// other pushes. These stay open until their version is passed: if the session breaks before, the
+// same bytes are sent again.
 func (s *session) refusedAgain(r kintsugi.Refused) bool {
 	if len(s.asking.again) == 0 {
 		return false
@@ -335,7 +338,7 @@ func (s *session) askAbout(t kintsugi.Ticket) {
 	}
 }
 
-// encodeTurn pushes the gradient that id names: as it was encoded before, if it was.
+// encodeTurn pushes the gradient that id names, with its earlier encoding if there is one.
 func (s *session) encodeTurn(id kintsugi.PushID) {
 	s.takeIn()
 	for _, f := range s.h.coding.book.Pass(id.Version) {
@@ -356,7 +359,7 @@ func (s *session) encodeTurn(id kintsugi.PushID) {
 	})
 }
 
-// after goes on behind a push whose ticket is out.
+// after continues when the ticket of a push is sent.
 func (s *session) after(id kintsugi.PushID) {
 	pace := s.c.cfg.Consistency.Pace()
 	if !pace.Prefetch {

@@ -16,7 +16,8 @@ const (
 
 var errTaken = fmt.Errorf("the worker has connected again")
 
-// conducting is the shell of the conductor core: its streams to the shards and the table of workers.
+// conducting is the shell of the conductor core: its streams to the shards, and the table of
+// workers.
 type conducting struct {
 	c       *Cluster
 	p       *proc
@@ -28,10 +29,10 @@ type conducting struct {
 	calls   []*end          // streams of workers
 	over    bool
 
-	// What the checkers know of it.
-	commits map[kintsugi.Step]kintsugi.Commit // newest that was sent
+	// State of the checkers.
+	commits map[kintsugi.Step]kintsugi.Commit // newest commit that was sent
 	told    kintsugi.Step
-	held    bool // has said that the run stands
+	held    bool // it has reported that the run is held
 	done    bool
 }
 
@@ -60,7 +61,7 @@ func newConducting(c *Cluster, p *proc, v *kintsugi.View, fence kintsugi.Fence) 
 	}
 }
 
-// run opens the control streams and begins to tick.
+// run opens the control streams and starts the ticks.
 func (x *conducting) run() {
 	x.c.say("%s conducts view %d under fence %d", x.p.name, x.view.Number, x.fence)
 	for i := range x.shards {
@@ -70,7 +71,7 @@ func (x *conducting) run() {
 	x.stopRun()
 }
 
-// stopRun ends the run if it has been asked to stop.
+// stopRun ends the run if that was requested.
 func (x *conducting) stopRun() {
 	if x.c.stopped && !x.p.dead {
 		x.core.Stop(x.c.wall(), "interrupted", true)
@@ -118,7 +119,7 @@ func (x *conducting) answered(m kintsugi.ReplicaMessage) {
 	x.perform()
 }
 
-// stop ends everything: the view is over, or the process is about to go.
+// stop ends everything: the view is over, or the process is about to end.
 func (x *conducting) stop() {
 	x.over = true
 	for _, e := range x.shards {
@@ -129,7 +130,7 @@ func (x *conducting) stop() {
 	}
 }
 
-// welcome takes a worker's stream: a hello, then tickets.
+// welcome accepts a worker's stream: a hello, then tickets.
 func (x *conducting) welcome(e *end) {
 	if x.over {
 		e.close(errOver)
@@ -180,7 +181,7 @@ func (x *conducting) greet(e *end, h kintsugi.Hello) {
 	e.pump()
 }
 
-// perform carries out what the core owes, in field order.
+// perform carries out the effects of the core, in field order.
 func (x *conducting) perform() {
 	if x.over {
 		return
@@ -204,7 +205,7 @@ func (x *conducting) perform() {
 			x.core.WorkerGone(x.c.wall(), o.Slot, o.Incarnation)
 		}
 	}
-	for _, e := range ready.Events { // before the workers hear of it, as the checkers see it
+	for _, e := range ready.Events { // before the workers hear of it, as for the checkers
 		x.note(e)
 	}
 	for _, m := range ready.ToWorkers {
@@ -226,7 +227,7 @@ func (x *conducting) perform() {
 	}
 }
 
-// note hands an event of the run to the checkers.
+// note passes an event of the run to the checkers.
 func (x *conducting) note(e kintsugi.RunEvent) {
 	switch e := e.(type) {
 	case kintsugi.StepEvent:
@@ -243,13 +244,13 @@ func (x *conducting) note(e kintsugi.RunEvent) {
 	}
 }
 
-// publish publishes a run manifest beside everything else.
+// publish publishes a run manifest in the background.
 func (x *conducting) publish(p conductor.Publication) {
 	m := &manifest{line: x.view.Line, step: p.Step, fence: x.fence, parts: p.Manifests}
 	took := x.c.store.took()
 	x.c.moment(serverAsItNames, 2*took, x.p)
 	x.c.after(x.p, took, func() {
-		if x.over { // the process lives on, but its context has ended
+		if x.over { // the process is alive, but its context has ended
 			return
 		}
 		err := x.c.store.publish(m)

@@ -5,15 +5,16 @@ import (
 	"reflect"
 )
 
-// cuts breaks streams right after a message. Faults that come at any time hit what is said in every
-// step, and hardly ever what is said once in a view: here a kind of message is hit the more often
-// the rarer it is. It has randomness of its own, so that runs without it stay what they are.
+// cuts breaks streams right after a message. Faults at random times usually hit messages that are
+// sent in every step, and hardly ever those that are sent once in a view. Here the probability for
+// a kind of message is higher the rarer the kind is. It has its own random source, so that runs
+// without cuts stay the same.
 type cuts struct {
 	rng  *rand.Rand
 	said map[reflect.Type]int
 }
 
-// newCuts returns the cuts of every third run that has broken connections.
+// newCuts returns the cuts for every third run with broken connections, and nil for the others.
 func newCuts(cfg Config) *cuts {
 	if !cfg.Faults.Has(Cut) || cfg.FaultEvery == 0 || cfg.Seed%3 != 0 {
 		return nil
@@ -21,7 +22,7 @@ func newCuts(cfg Config) *cuts {
 	return &cuts{rng: rand.New(rand.NewPCG(cfg.Seed, 'c')), said: make(map[reflect.Type]int)}
 }
 
-// cutAfter may break a stream that has just been given m to carry.
+// cutAfter may break a stream on which m has just been sent.
 func (c *Cluster) cutAfter(s *stream, m any) {
 	if c.cuts == nil || !c.storming() {
 		return

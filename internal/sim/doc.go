@@ -1,34 +1,37 @@
-// Package sim runs clusters inside one process, so that a test can look at every part of them and break
-// any of them at a chosen moment.
+// Package sim runs clusters inside one process, for tests that look at every part of a cluster and
+// break any of them at a chosen moment. Begin reading at Run (virtual time) and StartLive (real
+// time).
 //
-// Live runs the real shells of package server and worker over real gRPC on loopback, with checkpoints in
-// memory and views made by the test: everything but the processes.
+// Live runs the real shells of the packages server and worker over real gRPC on loopback.
+// Checkpoints are in memory and the test makes the views. Everything is real except the processes.
 //
-// Run runs a cluster under virtual time, thousands of them in a second: the pure cores (conductor, shard,
-// agg, roster) as they are, and around them the shells as state machines on one heap of events. A seed says
-// what the run is and what goes wrong in it; the same seed gives the same run to the last event.
+// Run runs a cluster under virtual time, thousands of clusters per second. It uses the pure cores
+// (conductor, shard, agg, roster) unchanged. Around them, the shells are state machines on one heap
+// of events. A seed determines the run and all its faults; the same seed gives the same run to the
+// last event.
 //
-// # What goes wrong
+// # Faults
 //
-// Streams keep their order, as connections do, and break anywhere: what is on the way is lost, each end
-// notices in its own time, and the next stream may be up before. Links delay and block, one way or both.
-// Processes die and come back with nothing, or stand still and go on as if nothing had been. A server may get
-// a second life while the first lives; a conductor may be superseded without knowing. The registry (in a run:
-// etcd) is away, or does what it is asked and loses the answer; leases lapse. The store is slow, full or
-// failing. Workers send pushes and tickets twice.
+// Streams keep their order, as connections do, and may break at any point: messages on the way are
+// then lost, each end notices at its own time, and the next stream may exist before that. Links are
+// delayed and blocked, one way or both. Processes die and come back without their state, or stop
+// and then continue as if nothing had happened. A server may get a second life while the first is
+// still alive, and a conductor may be superseded without knowing it. The registry (etcd in a real
+// run) is unavailable, or carries out a call but loses the answer; leases lapse. The store is slow,
+// full or failing. Workers send pushes and tickets twice.
 //
-// # What must hold
+// # Promises
 //
-// An oracle computes every released version from the counted sets alone, on whole vectors; a chunk is a
-// hash, so that whatever is left out, doubled, weighed or ordered otherwise shows in all that follows. The
-// promises are the constants in check.go, each checked at every event that could break it. A failure is a
-// *Violation: the promise, what happened, and the command that shows it again.
+// An oracle computes every released version from the counted sets alone, on whole vectors. A chunk
+// is a hash, so any gradient that is left out, counted twice, or weighted or ordered differently
+// changes all later versions. The promises are the constants in check.go; each is checked at every
+// event that could break it. A failure is a *Violation: the promise, what happened, and the command
+// that repeats the run.
 //
-// Workers whose gradients are encoded (Config.Codec) run the real error feedback and the real book
-// of fates on whole numbers: what each keeps back is compared, bit by bit, with what was left out
-// of the gradients that were counted.
+// Workers with encoded gradients (Config.Codec) run the real error feedback and the real book of
+// fates on integers. The residual of each worker is compared, bit by bit, with what was left out of
+// the gradients that were counted.
 //
-// Limitation: workers whose gradients are not encoded have one push in flight. The shells are
-// written after those of the product, not shared with them; Live and the tests of the shells see to
-// those.
+// Limitation: workers without a codec have one push in flight. The simulated shells imitate the
+// shells of the product and share no code with them; Live and the tests of the shells cover those.
 package sim

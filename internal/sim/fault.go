@@ -9,30 +9,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Fault is a kind of thing that goes wrong.
+// Fault is a kind of fault.
 type Fault uint8
 
 // The faults.
 const (
 	Cut             Fault = iota // a stream breaks in the middle
-	Partition                    // two processes do not hear each other for a while
-	Pause                        // a process stands still for a while, as under SIGSTOP
+	Partition                    // two processes cannot communicate for a while
+	Pause                        // a process stops for a while, as with SIGSTOP
 	KillServer                   // a server dies and comes back as a new life
 	KillWorker                   // a worker dies and comes back as a new life
-	KillCoordinator              // the coordinator dies; another one comes, or comes while it stands still
-	Twin                         // a new life of a server starts while the old one lives
-	Promote                      // another conductor takes over while the old one lives
+	KillCoordinator              // the coordinator dies; another one takes over, possibly while the old one is only paused
+	Twin                         // a new life of a server starts while the old one is still alive
+	Promote                      // another conductor takes over while the old one is still alive
 	RegistryAway                 // the registry does not answer for a while
 	StoreSlow                    // the store takes seconds
 	StoreFull                    // nothing can be written for a while
-	StoreBad                     // the store fails for a while, reading and writing
+	StoreBad                     // reading and writing fail for a while
 	Repeat                       // pushes and tickets are sent twice
-	Damage                       // a frame of a push arrives with other bytes than it was sent with
-	NoticeServer                 // a server is told that it will die, and hands over as far as it gets
+	Damage                       // a frame of a push arrives with changed bytes
+	NoticeServer                 // a server is told that it will die, and hands over as far as it can
 	NoticeWorker                 // a worker is told that it will die
 	faultKinds
 
-	unannounced = NoticeServer // the first of those that are
+	unannounced = NoticeServer // the faults from here on are announced
 )
 
 var faultNames = [faultKinds]string{
@@ -46,7 +46,7 @@ func (f Fault) String() string { return faultNames[f] }
 // FaultSet is a set of faults: bit f for Fault f.
 type FaultSet uint32
 
-// AllFaults holds every fault, NetworkFaults those that lose no process and no state.
+// AllFaults contains every fault, NetworkFaults those that lose no process and no state.
 const (
 	AllFaults     FaultSet = 1<<faultKinds - 1
 	NetworkFaults FaultSet = 1<<Cut | 1<<Partition | 1<<Pause | 1<<Repeat | 1<<Damage
@@ -66,7 +66,7 @@ func (s FaultSet) String() string {
 	return fmt.Sprintf("[%s]", strings.Join(names, " "))
 }
 
-// scheduleFault lets the next fault happen in its time.
+// scheduleFault schedules the next fault.
 func (c *Cluster) scheduleFault() {
 	if c.cfg.Faults == 0 || c.cfg.FaultEvery == 0 {
 		return
@@ -84,8 +84,8 @@ func (c *Cluster) scheduleFault() {
 	})
 }
 
-// scheduleNotice lets the next notice come in its time. Notices are on top of the other faults,
-// which are as frequent with them.
+// scheduleNotice schedules the next notice. Notices come in addition to the other faults, whose
+// frequency stays the same.
 func (c *Cluster) scheduleNotice() {
 	var list []Fault
 	for f := unannounced; f < faultKinds; f++ {
@@ -113,7 +113,7 @@ func (c *Cluster) inflict(f Fault) {
 		if n := len(p.streams); n > 0 {
 			if s := p.streams[c.rng.IntN(n)]; c.chance(0.7) {
 				c.breakStream(s)
-			} else { // it is slow for once, while others between the same processes are not
+			} else { // only this stream is slow, while others between the same processes are not
 				s.ends[c.rng.IntN(2)].stall(c.spell())
 			}
 		}
@@ -127,7 +127,7 @@ func (c *Cluster) inflict(f Fault) {
 		for _, s := range c.servers {
 			if s.proc == p && !p.dead && c.cfg.pulses() {
 				c.pulse(s, false)
-				c.after(p, 0, func() { c.pulse(s, true) }) // when it goes on
+				c.after(p, 0, func() { c.pulse(s, true) }) // when it continues
 			}
 		}
 	case KillServer:
@@ -167,18 +167,18 @@ func (c *Cluster) inflict(f Fault) {
 		if h := c.workers[c.rng.IntN(len(c.workers))]; !h.finished {
 			h.notice()
 		}
-	case Repeat, Damage: // happen where workers send
+	case Repeat, Damage: // these happen where workers send
 	}
 }
 
-// spell draws how long a fault lasts: a millisecond to six seconds, each magnitude as likely as the others,
-// and no longer than the storm.
+// spell draws the duration of a fault: a millisecond to six seconds, log-uniformly, but not beyond
+// the end of the storm.
 func (c *Cluster) spell() time.Duration {
 	d := time.Duration(math.Exp(c.rng.Float64()*8.7) * float64(time.Millisecond))
 	return max(0, min(d, c.cfg.Storm-c.now))
 }
 
-// anyProc draws a process that lives.
+// anyProc draws a living process.
 func (c *Cluster) anyProc() *proc {
 	for {
 		all := len(c.servers) + len(c.workers) + 1 + len(c.promoted)
@@ -189,7 +189,7 @@ func (c *Cluster) anyProc() *proc {
 		case i < len(c.servers)+len(c.workers):
 			p = c.workers[i-len(c.servers)].proc
 		case i < all-len(c.promoted):
-			return c.coordinator.proc // dead or not: somebody must be drawn
+			return c.coordinator.proc // dead or alive: some process must be returned
 		default:
 			p = c.promoted[i-(all-len(c.promoted))].p
 		}
@@ -199,8 +199,8 @@ func (c *Cluster) anyProc() *proc {
 	}
 }
 
-// partition holds back what two processes send each other, one way or both; sometimes their streams break
-// over it.
+// partition delays all messages between two processes, one way or both. Sometimes their streams
+// break as a result.
 func (c *Cluster) partition(a, b *proc) {
 	until := c.now + c.spell()
 	c.say("%s does not hear %s until %v", b.name, a.name, until)
@@ -217,7 +217,7 @@ func (c *Cluster) partition(a, b *proc) {
 	}
 }
 
-// promote starts another conductor for the present view. The one before does not know of it.
+// promote starts another conductor for the current view, without the knowledge of the old one.
 func (c *Cluster) promote() {
 	v := c.registry.view
 	if v == nil || c.servers[v.Conductor].tenure == nil || c.servers[v.Conductor].tenure.view.Number != v.Number {
@@ -249,7 +249,7 @@ func (c *Cluster) promote() {
 	})
 }
 
-// conductor returns the process that workers of the present view talk to.
+// conductor returns the process that workers of the current view talk to.
 func (r *registry) conductor() *proc {
 	if r.view == nil {
 		return nil

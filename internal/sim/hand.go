@@ -20,17 +20,17 @@ type hand struct {
 	c           *Cluster
 	slot        kintsugi.Slot
 	incarnation kintsugi.Incarnation
-	view        *kintsugi.View // that it follows
-	conductor   *proc          // who conducts it, as far as it knows
-	pause       time.Duration  // before the next try
+	view        *kintsugi.View // the view that it follows
+	conductor   *proc          // the conductor, as far as the worker knows
+	pause       time.Duration  // before the next attempt
 	session     *session       // nil: none
-	tries       int            // numbers the sessions
+	tries       int            // number of sessions so far
 	params      []uint64
 	away        away
 	coding      coding
 	finished    bool
 	leaving     bool
-	sent        kintsugi.PushID // newest ticket, for a planted bug
+	sent        kintsugi.PushID // the newest ticket, for a planted bug
 }
 
 func (c *Cluster) startWorker(slot int) {
@@ -45,7 +45,7 @@ func (c *Cluster) startWorker(slot int) {
 	c.registry.observe(h.proc, h.look)
 }
 
-// look follows the view that counts and whoever conducts it.
+// look reacts to a new view or another conductor.
 func (h *hand) look() {
 	v, by := h.c.registry.view, h.c.registry.conductor()
 	if v == nil || h.finished || (h.view != nil && v.Number == h.view.Number && by == h.conductor) {
@@ -88,7 +88,7 @@ func (h *hand) again(err error) {
 	h.pause = min(2*h.pause, retryLimit)
 }
 
-// session is a worker's set of streams in one view.
+// session is the set of streams of a worker in one view.
 type session struct {
 	h      *hand
 	c      *Cluster
@@ -100,27 +100,27 @@ type session struct {
 	over   bool
 	joined bool
 
-	newest kintsugi.Step // that it knows to be released
+	newest kintsugi.Step // the newest version that it knows to be released
 
-	// A read that is under way.
+	// The current read.
 	reading *reading
 
-	// The push that is under way.
+	// The current push.
 	push     kintsugi.PushID
 	grads    []uint64
-	kept     uint32 // gradients that it is the mean of, and that were kept in an outage
+	kept     uint32 // number of kept gradients that it is the mean of
 	silent   []bool // by shard: its head has not answered
 	refused  *kintsugi.Refused
-	awaiting bool // its ticket is out
+	awaiting bool // its ticket was sent
 	settled  *outcome
-	ahead    *kintsugi.Step // version that was read before the outcome was known
+	ahead    *kintsugi.Step // version that was read before the fate was known
 	prefetch bool           // such a read is under way
 
-	offering *offering // of what was kept in an outage; nil: over, or there was nothing
+	offering *offering // of kept gradients; nil: over, or there were none
 	asking   asking    // of encoded pushes
 }
 
-// outcome is what became of a push.
+// outcome is the fate of a push.
 type outcome struct {
 	step    kintsugi.Step
 	refused *kintsugi.Refused
@@ -218,7 +218,7 @@ func (s *session) turn(v kintsugi.Step) {
 	s.compute(s.id(v))
 }
 
-// id names the first gradient of this worker on a version.
+// id returns the id of the worker's first gradient on a version.
 func (s *session) id(v kintsugi.Step) kintsugi.PushID {
 	return kintsugi.PushID{Line: s.line, Slot: s.h.slot, Incarnation: s.h.incarnation, Version: v}
 }
@@ -237,7 +237,7 @@ func (s *session) compute(id kintsugi.PushID) {
 	})
 }
 
-// gradient returns the gradient that id names, on the parameters that are here.
+// gradient returns the gradient that id names, on the current parameters.
 func (h *hand) gradient(id kintsugi.PushID) []uint64 {
 	sum := digest(h.params)
 	grads := make([]uint64, len(h.params))
@@ -247,7 +247,7 @@ func (h *hand) gradient(id kintsugi.PushID) []uint64 {
 	return grads
 }
 
-// sendPush pushes a gradient, or the mean of so many that were kept.
+// sendPush pushes a gradient, or the mean of the given number of kept gradients.
 func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 	s.push, s.grads, s.kept = id, grads, kept
 	s.c.cfg.watch.pushed(s)
@@ -264,7 +264,7 @@ func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 		s.silent[i] = true
 		s.frames(i, e)
 		if s.c.cfg.Faults.Has(Repeat) && s.c.storming() && s.c.chance(0.05) {
-			s.frames(i, e) // whoever counts a push by its frames counts this one twice
+			s.frames(i, e) // code that counted a push by its frames would count this one twice
 		}
 	}
 	if !slices.Contains(s.silent, true) { // the only head was forgotten
@@ -282,7 +282,8 @@ func (s *session) frames(i int, e *end) {
 	}
 }
 
-// headSays handles an answer to a push. A head gives one for each time it is sent; the first counts.
+// headSays handles an answer to a push. A head answers each time the push is sent; the first answer
+// counts.
 func (s *session) headSays(i int, m any) {
 	var id kintsugi.PushID
 	switch m := m.(type) {
@@ -346,7 +347,7 @@ func (s *session) settle(o outcome) {
 	}
 }
 
-// goOn reads the version to go on with once it is known what became of the push.
+// goOn reads the version to continue with when the fate of the push is known.
 func (s *session) goOn() {
 	o := s.settled
 	if o == nil {
@@ -391,7 +392,7 @@ type reading struct {
 	since   time.Duration
 	atLeast kintsugi.Step
 	have    []kintsugi.Step
-	left    []int // frames of the present answer that have not come
+	left    []int // by shard: number of frames of the current answer that are missing
 	then    func(kintsugi.Step)
 }
 
@@ -412,8 +413,8 @@ func (s *session) ask(i int) {
 	}
 }
 
-// arrived lands one chunk. When every shard has answered, those that gave an older version than the newest
-// are asked again.
+// arrived stores one chunk. When every shard has answered, shards that answered with an older
+// version than the newest are asked again.
 func (s *session) arrived(i int, f *answerFrame) {
 	s.h.away.into(s.h)[f.chunk] = f.value()
 	line, version := f.line, f.version

@@ -8,28 +8,28 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// keptArrays is how many gradients a worker keeps beside one another, as in package worker.
+// keptArrays is how many gradients a worker keeps separately, as in package worker.
 const keptArrays = 4
 
-// away is what a worker does while servers are away, where it goes on: package worker's outage as a
-// state machine, around the queue itself. The queue decides what is kept, merged and given up; the
-// hashes of what it holds lie beside it.
+// away simulates package worker's outage, what a worker does while servers are away, as a state
+// machine around the real queue. The queue decides what is kept, merged and given up. The hashes of
+// its gradients are stored separately.
 type away struct {
-	queue *kept.Queue // nil: it waits
+	queue *kept.Queue // nil: the worker only waits
 	made  map[kintsugi.PushID]offer
-	spare []uint64 // where a version is read, so that the one before stays whole if that breaks
+	spare []uint64 // versions are read into it, so that the previous version stays whole if the read breaks
 
-	at    kintsugi.PushID // the gradient that comes next on the parameters that are here, or is under way
-	known bool            // there is such a one
-	out   kintsugi.PushID // the newest that began to be pushed, in whatever session
-	told  kintsugi.PushID // the newest that a conductor was told of, in whatever session
-	going int             // numbers the outages; even: none
+	at    kintsugi.PushID // the gradient that is being computed or comes next, on the current parameters
+	known bool            // at is valid
+	out   kintsugi.PushID // the newest gradient whose push began, in any session
+	told  kintsugi.PushID // the newest gradient that a conductor was told of, in any session
+	going int             // counter of outages; an even number: there is none now
 
-	newest kintsugi.PushID // gradient that was computed in an outage
+	newest kintsugi.PushID // newest gradient that was computed in an outage
 	lines  kept.Lines
 }
 
-// after returns the first gradient from id on that no outage has computed.
+// after returns the first gradient, from id on, that no outage has computed.
 func (a *away) after(id kintsugi.PushID) kintsugi.PushID {
 	if n := a.newest; n.Line == id.Line && n.Version == id.Version && id.Compare(n) <= 0 {
 		id.Sequence = n.Sequence + 1
@@ -37,21 +37,21 @@ func (a *away) after(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// offer is a push that was kept: the hash of its gradients, and what it is made of.
+// offer is a kept push: the hash of its gradients, and its composition.
 type offer struct {
 	values []uint64
 	of     recipe
 }
 
-// recipe says what the push of a kept gradient is made of: a gradient, or parts, one merged into
-// the other; and, if that was taken onto another line, to which version.
+// recipe is the composition of a kept push: a single gradient, or parts that were merged one after
+// the other. If it was carried over to another line, it also says to which version.
 type recipe struct {
 	gradient kintsugi.PushID
 	parts    []recipe
 	onto     *kintsugi.PushID
 }
 
-// with returns r with one gradient more.
+// with returns r with one more gradient.
 func (r recipe) with(id kintsugi.PushID) recipe {
 	if r.parts == nil || r.onto != nil {
 		r = recipe{parts: []recipe{r}}
@@ -59,7 +59,7 @@ func (r recipe) with(id kintsugi.PushID) recipe {
 	return recipe{parts: append(r.parts, recipe{gradient: id})}
 }
 
-// members returns the gradients that it is made of.
+// members returns the gradients that the push consists of.
 func (r recipe) members() (ids []kintsugi.PushID) {
 	if r.parts == nil {
 		return []kintsugi.PushID{r.gradient}
@@ -70,7 +70,7 @@ func (r recipe) members() (ids []kintsugi.PushID) {
 	return ids
 }
 
-// line returns the line that it belongs to; 0: its parts are of several.
+// line returns the line of the push, or 0 if its parts are of several lines.
 func (r recipe) line() kintsugi.Line {
 	switch {
 	case r.onto != nil:
@@ -96,7 +96,7 @@ func newAway(c *Cluster) away {
 	}
 }
 
-// into returns the memory that versions are read into.
+// into returns the memory to read versions into.
 func (a *away) into(h *hand) []uint64 {
 	if a.queue == nil {
 		return h.params
@@ -104,7 +104,7 @@ func (a *away) into(h *hand) []uint64 {
 	return a.spare
 }
 
-// land puts a version that was read in place. It ends an outage.
+// land makes a version that was read the current one. It ends an outage.
 func (a *away) land(h *hand) {
 	if a.queue != nil {
 		h.params, a.spare = a.spare, h.params
@@ -114,7 +114,7 @@ func (a *away) land(h *hand) {
 
 func (a *away) comes(id kintsugi.PushID) { a.at, a.known = id, true }
 
-// goesOut notes that some bytes of a gradient may be with a head from now on, as package worker does.
+// goesOut notes that a head may have bytes of a gradient from now on, as package worker does.
 func (a *away) goesOut(id kintsugi.PushID) {
 	if a.out.Line != id.Line || id.Compare(a.out) > 0 {
 		a.out = id
@@ -125,7 +125,7 @@ func (a *away) wentOut(id kintsugi.PushID) bool {
 	return a.out.Line == id.Line && a.out.Version == id.Version && id.Compare(a.out) <= 0
 }
 
-// unsent returns the first gradient from id on of which no head has anything.
+// unsent returns the first gradient, from id on, that no head has bytes of.
 func (a *away) unsent(id kintsugi.PushID) kintsugi.PushID {
 	if a.wentOut(id) {
 		id.Sequence = a.out.Sequence + 1
@@ -133,7 +133,7 @@ func (a *away) unsent(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// untold returns the first gradient from id on that no conductor was told of.
+// untold returns the first gradient, from id on, that no conductor was told of.
 func (a *away) untold(id kintsugi.PushID) kintsugi.PushID {
 	if t := a.told; t.Line == id.Line && t.Version == id.Version && id.Compare(t) <= 0 {
 		id.Sequence = t.Sequence + 1
@@ -141,7 +141,7 @@ func (a *away) untold(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// passed notes that the ticket of a gradient is out: it is not offered again.
+// passed notes that the ticket of a gradient was sent, so the gradient is not offered again.
 func (a *away) passed(id kintsugi.PushID) {
 	if a.told.Line != id.Line || id.Compare(a.told) > 0 {
 		a.told = id
@@ -152,7 +152,7 @@ func (a *away) passed(id kintsugi.PushID) {
 	}
 }
 
-// goAway goes on computing on the parameters that the session before has left.
+// goAway continues computing on the parameters that the last session has left.
 func (h *hand) goAway() {
 	a := &h.away
 	if a.queue == nil || a.going%2 == 1 || !a.known {
@@ -201,8 +201,8 @@ func (h *hand) keep(id kintsugi.PushID, first bool) {
 	}
 }
 
-// carryOver takes a path onto the line of to, the first gradient on the parameters that are there
-// now, as package worker does. The parameters before lie in the spare memory.
+// carryOver carries a path over to the line of to, the first gradient on the current parameters, as
+// package worker does. The former parameters are in the spare memory.
 func (h *hand) carryOver(to kintsugi.PushID) {
 	a := &h.away
 	if a.queue == nil || !a.known || a.at.Line == to.Line || h.c.cfg.Consistency.Keep != kintsugi.KeepLocal {
@@ -246,7 +246,7 @@ func (h *hand) carryOver(to kintsugi.PushID) {
 	h.c.say("%s takes what it has learnt alone from version %d onto version %d of line %d", h.name, from.Version, to.Version, to.Line)
 }
 
-// offers says what of an outage will be offered on a line.
+// offers returns what will be offered of an outage on a line.
 func (h *hand) offers(line kintsugi.Line) (n uint32, oldest kintsugi.Step) {
 	a := &h.away
 	if a.queue == nil || !a.known || a.at.Line != line {
@@ -261,14 +261,14 @@ func (h *hand) offers(line kintsugi.Line) (n uint32, oldest kintsugi.Step) {
 	return 0, 0
 }
 
-// offering is how far a session is with what was kept: the first of the list is next, or under way.
+// offering is the state of offering kept gradients: the first of list is next, or under way.
 type offering struct {
 	list  []kept.Gradient
-	next  kintsugi.PushID // the first gradient on the parameters that are here now
+	next  kintsugi.PushID // the first gradient on the current parameters
 	ready bool            // it is computed
 }
 
-// begin begins to work on a version: with what was kept, if anything was.
+// begin starts to work on a version: first with the kept gradients, if there are any.
 func (s *session) begin(v kintsugi.Step) {
 	s.newest = max(s.newest, v)
 	a := &s.h.away
@@ -294,7 +294,7 @@ func (s *session) begin(v kintsugi.Step) {
 	s.offerNext()
 }
 
-// offerNext offers the next gradient that was kept, or goes on with the run.
+// offerNext offers the next kept gradient, or continues with the run.
 func (s *session) offerNext() {
 	o := s.offering
 	if len(o.list) == 0 {
@@ -319,7 +319,7 @@ func (s *session) offerNext() {
 	switch {
 	case g.ID.Line != s.line || bound != kintsugi.Infinite && s.newest > g.ID.Version+kintsugi.Step(bound):
 		s.drop(g)
-	case (g.ID.Version < o.next.Version || g.Moved) && !o.ready: // the first gradient on the new parameters tells whether they point apart
+	case (g.ID.Version < o.next.Version || g.Moved) && !o.ready: // the first gradient on the new parameters decides whether they point apart
 		s.c.after(s.h.proc, s.c.computeTime(s.h.slot), func() {
 			if !s.over {
 				o.ready = true
@@ -341,13 +341,13 @@ func (s *session) offerNext() {
 	}
 }
 
-// told goes on when it is known what became of a gradient that was kept.
+// told continues when the fate of a kept gradient is known.
 func (s *session) told() {
 	s.offering.list = s.offering.list[1:]
 	s.offerNext()
 }
 
-// drop tells the conductor of gradients that will not be offered.
+// drop reports to the conductor that gradients will not be offered.
 func (s *session) drop(g kept.Gradient) {
 	s.c.outages.Dropped += int(g.Merged)
 	s.work.send(kintsugi.Ticket{Push: s.offering.next, Kept: g.Merged, Examples: 1})
@@ -355,7 +355,8 @@ func (s *session) drop(g kept.Gradient) {
 	s.offerNext()
 }
 
-// putBack keeps what a session that broke has not offered. What the conductor may have heard of is not offered again.
+// putBack keeps what a broken session has not offered, except gradients that the conductor may have
+// heard of.
 func (s *session) putBack() {
 	o := s.offering
 	if o == nil {
@@ -368,20 +369,21 @@ func (s *session) putBack() {
 	s.h.away.queue.Back(o.list)
 }
 
-// OutageResult is what workers have done while servers were away, those of all lives.
+// OutageResult is what all lives of all workers have done while servers were away.
 type OutageResult struct {
-	Computed int // gradients
-	Most     int // arrays of the size of the model that one worker has kept beside one another
-	Bound    int // Most is never more, whatever the outage lasts
-	Offered  int // gradients that were pushed, alone or merged; again counts again
-	Counted  int // of them that steps have counted
-	Dropped  int // that were not offered
-	Moved    int // that were taken onto a line that keeps theirs
+	Computed int // number of gradients
+	Most     int // largest number of arrays of the size of the model that one worker has kept
+	Bound    int // limit on Most, however long the outage is
+	Offered  int // gradients that were pushed, alone or merged; repetitions count again
+	Counted  int // offered gradients that steps have counted
+	Dropped  int // gradients that were not offered
+	Moved    int // gradients that were carried over to a line that keeps theirs
 
-	Back time.Duration // from when all servers were back to the next step; of Config.Outage
+	Back time.Duration // with Config.Outage: time from the return of all servers to the next step
 }
 
-// spendOutage begins the outage of Config.Outage at the middle step, and ends it at the first step after it.
+// spendOutage begins the outage of Config.Outage at the middle step, and ends it at the first step
+// after it.
 func (c *Cluster) spendOutage(step kintsugi.Step) {
 	switch {
 	case c.cfg.Outage == 0:
@@ -399,13 +401,13 @@ func (c *Cluster) spendOutage(step kintsugi.Step) {
 	}
 }
 
-// offered is what a push stands for that was kept in an outage.
+// offered is the meaning of a push that was kept in an outage.
 type offered struct {
 	of   recipe
 	kept uint32 // as its ticket says
 }
 
-// members returns the gradients that a push is made of.
+// members returns the gradients that a push consists of.
 func (c *Cluster) members(id kintsugi.PushID) []kintsugi.PushID {
 	if x, ok := c.offered[id]; ok {
 		return x.of.members()
@@ -413,7 +415,7 @@ func (c *Cluster) members(id kintsugi.PushID) []kintsugi.PushID {
 	return []kintsugi.PushID{id}
 }
 
-// pushed returns one chunk of a push as it must be.
+// pushed returns the correct value of one chunk of a push.
 func (c *Cluster) pushed(id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
 	if x, ok := c.offered[id]; ok {
 		return c.oracle.made(x.of, chunk, c.shardOf(chunk))
@@ -428,7 +430,8 @@ func (c *Cluster) shardOf(chunk kintsugi.ChunkID) kintsugi.ShardID {
 	return kintsugi.ShardID(slices.IndexFunc(c.shards, func(r kintsugi.ChunkRange) bool { return r.Lo <= chunk && chunk < r.Hi }))
 }
 
-// goesOn reports whether a push of a line is made of gradients of that line, or of lines that it keeps.
+// goesOn reports whether a push on a line consists of gradients of that line or of lines that it
+// keeps.
 func (c *Cluster) goesOn(r recipe, line kintsugi.Line) bool {
 	if r.line() != line {
 		return false

@@ -21,52 +21,53 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// LiveConfig describes a cluster. Zero fields mean: bsp, the host device, one thread, no checkpoints but
-// the last, SGD.
+// LiveConfig describes a Live cluster. Zero fields mean: bsp, the host device, one thread, no
+// checkpoint except the last, and SGD.
 type LiveConfig struct {
 	Servers, Workers int
-	Replicas         int           // of each shard; 0: 1
+	Replicas         int           // of each shard; 0 means 1
 	CopyEvery        kintsugi.Step // server.Config.CopyEvery
 	Layout           *kintsugi.Layout
 	Init             func(params []float32)
 	Gradient         worker.Gradient
-	Layered          func(*worker.Layers) worker.Gradient // in place of Gradient: what is pushed while it is computed
+	Layered          func(*worker.Layers) worker.Gradient // used instead of Gradient, to push while computing
 	Consistency      agg.Config
 	Schedule         conductor.Schedule
 	Steps, SaveEvery kintsugi.Step
-	RunEvery         kintsugi.Step                               // a quarter of the chunks is saved for the running checkpoint each so many steps
-	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
+	RunEvery         kintsugi.Step                               // save a quarter of the chunks in the running checkpoint every so many steps
+	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // error with which saving fails; nil: it succeeds
 	Device           kernels.Device
 	Accelerator      kernels.Accelerator // server.Config.Accelerator
 	Threads          int
 	Slow             map[kintsugi.Slot]func() float64           // worker.Config.Slow
 	Codec            func(kintsugi.Slot) compress.Codec         // worker.Config.Codec; nil: none
 	Seed             uint64                                     // worker.Config.Seed
-	Reconcile        func(kintsugi.Slot, []kintsugi.ChunkRange) // worker.Config.Reconcile of each; nil: none
+	Reconcile        func(kintsugi.Slot, []kintsugi.ChunkRange) // worker.Config.Reconcile, with the slot; may be nil
 	Wire             worker.Wire                                // worker.Config.Wire
 	Pull             worker.PullForm                            // worker.Config.Pull
-	Through          func(address string) string                // where workers reach a server; nil: at its address
-	Between          bool                                       // servers reach each other there, too
-	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: for ever
+	Through          func(address string) string                // the address at which workers reach a server; nil: its own
+	Between          bool                                       // servers also use Through to reach one another
+	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: unlimited
 	Log              io.Writer
 
-	// Save is what saving does, as server.Config.Save; nil: it keeps a copy in memory, which the
-	// line after starts from.
+	// Save is server.Config.Save. nil: saving keeps a copy in memory, from which the next line
+	// starts.
 	Save func(ctx context.Context, v kintsugi.View, s server.Shard) (manifest string, bytes uint64, err error)
 
-	// ServerEnters and WorkerEnters, if set, are told of states, as Config.Enter of both roles.
+	// ServerEnters and WorkerEnters, if set, are called as Config.Enter of both roles.
 	ServerEnters func(kintsugi.ServerID, server.State)
 	WorkerEnters func(kintsugi.Slot, worker.State)
 
-	// Outside is a folder in which servers keep their shards outside of themselves; empty: they do not.
+	// Outside is a folder in which servers keep their shards outside their process; empty: they do
+	// not.
 	Outside string
 }
 
-// forEver is longer than any cluster of this package lives: which workers a step counts is not for
-// the load of a machine to say.
+// forEver is longer than any cluster of this package lives. With it, the load of the machine does
+// not influence which workers a step counts.
 const forEver = 1000 * time.Hour
 
-// Live is a cluster of real shells. Its methods are safe for concurrent use.
+// Live is a cluster of real shells in this process. Its methods are safe for concurrent use.
 type Live struct {
 	cfg    LiveConfig
 	ctx    context.Context
@@ -80,8 +81,8 @@ type Live struct {
 	incarnation kintsugi.Incarnation
 	servers     []*liveServer
 	workers     []*liveWorker
-	store       map[string]map[kintsugi.ShardID]server.Shard // run manifests: what they name
-	parts       map[string]server.Shard                      // shard manifests
+	store       map[string]map[kintsugi.ShardID]server.Shard // by run manifest: the shards that it names
+	parts       map[string]server.Shard                      // by shard manifest
 	newest      string
 	running     map[kintsugi.ChunkID]liveChunk // the running checkpoint
 	done        chan kintsugi.Done
@@ -94,7 +95,7 @@ type liveServer struct {
 	views  chan kintsugi.View
 	server *server.Server
 	member kintsugi.Member
-	whole  chan kintsugi.ViewNumber // views that took it in and in which it has caught up
+	whole  chan kintsugi.ViewNumber // views that took the server in and in which it has caught up
 }
 
 type liveWorker struct {
@@ -103,7 +104,7 @@ type liveWorker struct {
 	views  chan kintsugi.View
 }
 
-// StartLive starts a cluster. Call Close in the end.
+// StartLive starts a cluster. The caller must call Close.
 func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 	if cfg.Device == nil {
 		cfg.Device = kernels.Host
@@ -138,7 +139,7 @@ func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 	return l, nil
 }
 
-// StartServer starts server i as a new incarnation. It serves nothing until NewView.
+// StartServer starts server i as a new incarnation. It serves nothing until the next view.
 func (l *Live) StartServer(i int) error {
 	lis, err := transport.Listen("127.0.0.1:0")
 	if err != nil {
@@ -184,7 +185,7 @@ func (l *Live) StartServer(i int) error {
 	return nil
 }
 
-// outside opens the file of server i, nil if there are none.
+// outside opens the file of server i, or returns nil if servers have none.
 func (l *Live) outside(i int) (*server.Outside, error) {
 	if l.cfg.Outside == "" {
 		return nil, nil
@@ -192,7 +193,7 @@ func (l *Live) outside(i int) (*server.Outside, error) {
 	return server.OpenOutside(filepath.Join(l.cfg.Outside, fmt.Sprintf("server-%d", i)), "live")
 }
 
-// KillServer ends server i as a crash would: its streams break, its state is gone.
+// KillServer ends server i as a crash would: its streams break and its state is lost.
 func (l *Live) KillServer(i int) {
 	x := l.servers[i]
 	x.cancel()
@@ -210,7 +211,7 @@ func (l *Live) StartWorker(i int) {
 	x.views <- l.through(l.view)
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
-		Rate: func(v kintsugi.Step) float64 { return float64(l.cfg.Schedule.At(v + 1).LearningRate) }, // of SGD
+		Rate: func(v kintsugi.Step) float64 { return float64(l.cfg.Schedule.At(v + 1).LearningRate) }, // for SGD
 		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Window: transport.DefaultWindow, Pull: l.cfg.Pull, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	if l.cfg.Layered != nil {
@@ -241,16 +242,16 @@ func (l *Live) KillWorker(i int) {
 	<-x.ended
 }
 
-// NewView makes a view of the servers as they are now. Every view but the first starts a new line from
-// the newest checkpoint, as the coordinator does when a shard is lost.
+// NewView makes a view of the current servers. Each view but the first begins a new line from the
+// newest checkpoint, as the coordinator does when a shard is lost.
 func (l *Live) NewView(reason string) { l.newView(reason, 0, false) }
 
-// NewContinuedView makes one that goes on with the line, as the coordinator does when servers found
-// their state outside of themselves.
+// NewContinuedView makes a view that continues the line, as the coordinator does when servers have
+// found their state outside their process.
 func (l *Live) NewContinuedView(reason string) { l.newView(reason, 0, true) }
 
-// NewPartialView makes one whose line goes on with what servers have in memory, as the coordinator does when
-// it restores only what was lost.
+// NewPartialView makes a view whose line continues from what servers have in memory, as the
+// coordinator does when it restores only the lost shards.
 func (l *Live) NewPartialView(reason string) { l.newView(reason, 1, false) }
 
 func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
@@ -277,7 +278,7 @@ func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
 	l.put(v)
 }
 
-// put tells everybody of a view. The caller holds the lock.
+// put publishes a view. The caller holds the lock.
 func (l *Live) put(v kintsugi.View) {
 	l.view = v
 	for _, s := range l.servers {
@@ -294,7 +295,7 @@ func (l *Live) put(v kintsugi.View) {
 	}
 }
 
-// through returns a view as those are told it whose connections can be broken.
+// through returns a view with the addresses of LiveConfig.Through.
 func (l *Live) through(v kintsugi.View) kintsugi.View {
 	if l.cfg.Through == nil {
 		return v
@@ -330,7 +331,7 @@ func (l *Live) Stop(reason string, save bool) {
 	}
 }
 
-// Watch follows the run's events of the present view until ctx ends or f returns false.
+// Watch calls f with the events of the run in the current view until ctx ends or f returns false.
 func (l *Live) Watch(ctx context.Context, f func(kintsugi.RunEvent) bool) error {
 	v := l.View()
 	p, err := transport.Dial(v.Servers[v.Conductor].Address)
@@ -356,7 +357,7 @@ func (l *Live) Watch(ctx context.Context, f func(kintsugi.RunEvent) bool) error 
 	}
 }
 
-// Params returns the parameters of the newest checkpoint and its step.
+// Params returns the parameters of the newest checkpoint, and its step.
 func (l *Live) Params() ([]float32, kintsugi.Step) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -370,7 +371,7 @@ func (l *Live) Params() ([]float32, kintsugi.Step) {
 	return params, step
 }
 
-// Close kills everything and waits for it.
+// Close kills all processes and waits for their ends.
 func (l *Live) Close() {
 	l.cancel()
 	l.wg.Wait()

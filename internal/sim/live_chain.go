@@ -8,8 +8,8 @@ import (
 )
 
 // GoOn makes a view on the same line, as the coordinator does when servers of chains have come or
-// gone: without those that are dead, and with those that are not in it at the ends of their chains.
-// With copies a line begins where a head is gone.
+// gone. Dead servers are left out, and servers that are not in their chains are appended to them.
+// With copies, the view begins a line if a head is gone.
 func (l *Live) GoOn(reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *Live) GoOn(reason string) {
 	l.put(v)
 }
 
-// fallBack makes a view begin a line if replicas have copies and a shard has another head.
+// fallBack makes a view begin a line if replicas have copies and some shard has another head.
 func (l *Live) fallBack(v *kintsugi.View) {
 	var lost []kintsugi.ShardID
 	for i, chain := range l.view.Chains {
@@ -64,7 +64,7 @@ func (l *Live) fallBack(v *kintsugi.View) {
 	}
 }
 
-// CaughtUp waits until server i has caught up with the chains into which the present view took it.
+// CaughtUp waits until server i has caught up with the chains into which the current view took it.
 func (l *Live) CaughtUp(i int) {
 	l.mu.Lock()
 	since, whole := l.view.Newest(kintsugi.ServerID(i)), l.servers[i].whole
@@ -81,7 +81,7 @@ func (l *Live) CaughtUp(i int) {
 	}
 }
 
-// home returns the chain of a shard as a line begins it.
+// home returns the chain of a shard at the beginning of a line.
 func (l *Live) home(shard int) (chain []kintsugi.ServerID) {
 	for r := range max(1, l.cfg.Replicas) {
 		chain = append(chain, kintsugi.ServerID((shard+r)%len(l.servers)))
@@ -89,8 +89,8 @@ func (l *Live) home(shard int) (chain []kintsugi.ServerID) {
 	return chain
 }
 
-// Rechain makes a view on a line that keeps everything, in which each shard has another number of
-// replicas, and waits until all have caught up.
+// Rechain makes a view on a line that keeps everything, in which each shard has the given number of
+// replicas, and waits until all of them have caught up.
 func (l *Live) Rechain(replicas int) {
 	l.mu.Lock()
 	l.cfg.Replicas = replicas

@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Rehead makes a view on the same line in which a shard has another chain. Whoever was not in it
-// comes in, and catches up. Who heads it must have been in it, and have caught up.
+// Rehead makes a view on the same line in which a shard has another chain. Servers that were not in
+// the old chain join and catch up. The new head must have been in the old chain and have caught up.
 func (l *Live) Rehead(shard int, chain ...kintsugi.ServerID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

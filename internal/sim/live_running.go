@@ -17,7 +17,7 @@ type liveChunk struct {
 	state  [][]float32
 }
 
-// fourths plans to save every fourth chunk, others each time.
+// fourths plans to save every fourth chunk, other chunks each time.
 type fourths struct {
 	every kintsugi.Step
 	saved []kintsugi.Step
@@ -74,7 +74,7 @@ func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard, c
 	return server.Ran{Manifest: "running", Bytes: bytes}, nil
 }
 
-// loadRunning gives a lost shard back what was saved of it, or the initialisation.
+// loadRunning loads the saved values of a lost shard, or the initialisation.
 func (l *Live) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard) ([]kintsugi.Step, error) {
 	v.Restore = ""
 	if err := l.load(ctx, v, s); err != nil {
@@ -98,7 +98,7 @@ func (l *Live) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard
 	return saved, nil
 }
 
-// within returns where a chunk lies in the arrays of its shard.
+// within returns the range of a chunk in the arrays of its shard.
 func (l *Live) within(s *server.Shard, id kintsugi.ChunkID) (lo, hi int) {
 	base, _ := l.cfg.Layout.Span(s.Chunks)
 	x := l.cfg.Layout.Chunks[id]

@@ -6,19 +6,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// meeting says which two deaths meet, at the moment at which each makes the other worse. A storm
-// finds such moments now and then; here each strikes again and again, and what is lost is known
-// beforehand.
+// meeting says which two deaths happen together, each at a moment at which it makes the other
+// worse. Random faults hit such moments now and then. Here each is hit again and again, and it is
+// known beforehand what is lost.
 type meeting uint8
 
 const (
 	noMeeting            meeting = iota
 	headAndTail                  // of one shard
 	headAndWorker                // a head in the middle of a step, and a worker whose gradient it is summing
-	serverAndCoordinator         // who would put the view without the server is gone as well
-	joinerAgain                  // a server, and its next life when it has a snapshot and is not whole
-	joinerAndSource              // a server, and when its next life has a snapshot the one that has sent it
-	serverAsItNames              // the conductor's, when every shard is saved and the run manifest has no name, or just got it
+	serverAndCoordinator         // a server, and the coordinator that would publish the view without it
+	joinerAgain                  // a server, and its next life when it has a snapshot but is not whole
+	joinerAndSource              // a server, and, when its next life has a snapshot, the one that has sent it
+	serverAsItNames              // the conductor's, when every shard is saved and the run manifest has no name yet, or has just got one
 	allServers
 	headAndNext // of one shard
 	meetings
@@ -29,16 +29,16 @@ var meetingNames = [meetings]string{
 	"a server as a checkpoint gets its name", "all servers", "head and next",
 }
 
-// String returns what dies.
+// String says which processes die.
 func (m meeting) String() string { return meetingNames[m] }
 
-// meetings of a run, and how often it is looked whether everybody is there.
+// Number of meetings in a run, and how often the simulation checks whether all servers are there.
 const (
 	meetingsOfARun = 3
 	meetAgain      = 5 * time.Millisecond
 )
 
-// scheduleMeetings lets deaths meet some times, each once everybody is there and whole again.
+// scheduleMeetings schedules the meetings, each when all servers are there and whole again.
 func (c *Cluster) scheduleMeetings() {
 	if c.cfg.meet == noMeeting || c.met == meetingsOfARun {
 		return
@@ -46,7 +46,7 @@ func (c *Cluster) scheduleMeetings() {
 	c.after(nil, c.between(c.cfg.meetEvery/2, c.cfg.meetEvery), c.prepareMeeting)
 }
 
-// prepareMeeting strikes, or waits for the moment.
+// prepareMeeting kills the processes, or waits for the right moment.
 func (c *Cluster) prepareMeeting() {
 	if !c.everybodyIsWhole() {
 		c.after(nil, meetAgain, c.prepareMeeting)
@@ -85,8 +85,8 @@ func (c *Cluster) meet(together ...*proc) {
 	c.scheduleMeetings()
 }
 
-// moment says that what m waits for begins now and takes so long; victims die meanwhile. It draws
-// nothing where nobody waits, so that other runs stay what they were.
+// moment says that the moment that m waits for begins now and takes the given time; the victims die
+// during it. If nobody waits for it, it draws no random numbers, so that other runs stay the same.
 func (c *Cluster) moment(m meeting, took time.Duration, victims ...*proc) {
 	if c.awaited != m {
 		return
@@ -110,8 +110,8 @@ func (c *Cluster) tookOver(r *replica, from *replica) {
 	c.moment(joinerAndSource, 0, from.t.server.proc)
 }
 
-// everybodyIsWhole reports whether every server serves the view that counts, has all of its shards,
-// and the coordinator knows.
+// everybodyIsWhole reports whether every server serves the view that counts and has all of its
+// shards, and the coordinator knows it.
 func (c *Cluster) everybodyIsWhole() bool {
 	v, o := c.registry.view, c.coordinator
 	if v == nil || !o.leads || o.dead {

@@ -2,24 +2,24 @@ package sim
 
 import "github.com/kintsugi-ml/kintsugi"
 
-// version is one buffer with a version of a shard. Buffers are used again, so whoever writes one too early
+// version is a buffer with one version of a shard. Buffers are reused: writing one too early
 // destroys what somebody reads.
 type version struct {
 	step   kintsugi.Step
 	values []uint64 // by chunk of the shard
 	pins   int
-	live   bool // current, next or being written
+	live   bool // it is current, next or being written
 }
 
-// versions holds the buffers of one shard as package server does: the released one, which is read, and the
-// one after it.
+// versions holds the buffers of one shard as package server does: the released version, which is
+// read, and the version after it.
 type versions struct {
 	n             int
 	current, next *version
-	aside         []*version // what a line begins with whose first step is not known yet; there is no current one then
+	aside         []*version // the candidates for a line whose first step is not known yet; there is no current version then
 	free          []*version
 	waiting       []reader
-	overwrite     bool // a planted bug: buffers are used again while they are pinned
+	overwrite     bool // a planted bug: buffers are reused while they are pinned
 }
 
 // reader waits for a version.
@@ -43,7 +43,7 @@ func (v *versions) applied(x *version) {
 	v.next = x
 }
 
-// publish makes the next version the current one, or x if this is the first.
+// publish makes the next version the current one, or x if there is no version yet.
 func (v *versions) publish(x *version) {
 	if x == nil {
 		x, v.next = v.next, nil
@@ -57,14 +57,14 @@ func (v *versions) publish(x *version) {
 	}
 }
 
-// install makes x, which a replica was sent, the current version.
+// install makes x, which a replica has received, the current version.
 func (v *versions) install(x *version) {
 	v.retire(v.next)
 	v.next = nil
 	v.publish(x)
 }
 
-// wait takes what can be read away until adopt says which version it is.
+// wait makes all versions unreadable until adopt says which one to use.
 func (v *versions) wait() {
 	for _, x := range []*version{v.current, v.next} {
 		if x != nil {
@@ -74,7 +74,8 @@ func (v *versions) wait() {
 	v.current, v.next, v.waiting = nil, nil, nil
 }
 
-// copied takes a copy that a replica was sent: it is the next version, and the copy before it the current one.
+// copied stores a copy that a replica has received: it becomes the next version, and the copy
+// before it the current one.
 func (v *versions) copied(x *version) {
 	switch {
 	case v.next != nil && x.step > v.next.step:
@@ -87,7 +88,7 @@ func (v *versions) copied(x *version) {
 	}
 }
 
-// at returns the version of a step, nil if it is neither the current one nor the next.
+// at returns the current or the next version if it is of the given step, otherwise nil.
 func (v *versions) at(step kintsugi.Step) *version {
 	for _, x := range []*version{v.current, v.next} {
 		if x != nil && x.step == step {
@@ -97,8 +98,8 @@ func (v *versions) at(step kintsugi.Step) *version {
 	return nil
 }
 
-// adopt makes the version of a step that waits the current one, and returns of which step it was;
-// where there is none of it, the newest before it, or the only one there is.
+// adopt makes the waiting version of a step the current one. If there is none, it takes the newest
+// before that step, or the only one there is. It returns the step of the version that it took.
 func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	x := v.aside[0]
 	for _, y := range v.aside[1:] {
@@ -126,7 +127,7 @@ func (v *versions) retire(x *version) {
 	}
 }
 
-// read gives the current version, pinned once, as soon as it is at least atLeast.
+// read calls give with the current version, pinned once, as soon as that is at least atLeast.
 func (v *versions) read(atLeast kintsugi.Step, give func(*version)) {
 	if v.current == nil || v.current.step < atLeast {
 		v.waiting = append(v.waiting, reader{atLeast, give})

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// stream is a pair of ordered queues between two processes, as a connection gives it: nothing is lost,
-// doubled or overtaken until it is cut. Then what was on the way may be lost, and each end learns of it in
-// its own time.
+// stream is a pair of ordered queues between two processes, like a connection: until it is cut, no
+// message is lost, duplicated or overtaken. Messages on the way may be lost when it is cut, and
+// each end notices at its own time.
 type stream struct {
 	ends [2]*end
 	cut  bool
@@ -20,8 +20,8 @@ type end struct {
 	s      *stream
 	at     *proc
 	peer   *end
-	queue  []item        // on the way to this end
-	last   time.Duration // when the newest of them arrives
+	queue  []item        // messages on the way to this end
+	last   time.Duration // arrival of the newest of them
 	closed bool          // this side knows that the stream is over
 	hear   func(m any)   // nil: messages wait
 	broke  func(err error)
@@ -35,16 +35,16 @@ type item struct {
 // over is the last item of a stream.
 type over struct{ err error }
 
-// opening is the first item of a stream: it says what the stream is for.
+// opening is the first item of a stream. It says what the stream is for.
 type opening struct{ first any }
 
-// pinned is a message whose memory belongs to somebody until it has arrived, or is lost.
+// pinned is a message whose memory must not be reused until the message has arrived or is lost.
 type pinned interface{ done() }
 
 var errCut = errors.New("the connection broke")
 
-// open opens a stream from one process to another. hear is called with each message that comes back, broke
-// once when the stream has ended on its own; neither after close.
+// open opens a stream from one process to another. hear is called with each message that comes
+// back. broke is called once, when the stream has ended by itself. Neither is called after close.
 func (c *Cluster) open(from, to *proc, first any, hear func(any), broke func(error)) *end {
 	s := &stream{}
 	a := &end{c: c, s: s, at: from, hear: hear, broke: broke}
@@ -62,7 +62,7 @@ func (c *Cluster) open(from, to *proc, first any, hear func(any), broke func(err
 	return a
 }
 
-// keep remembers a stream of a living process, so that it breaks when the process dies.
+// keep registers a stream with a living process, so that it breaks when the process dies.
 func (p *proc) keep(s *stream) {
 	if len(p.streams) > 32 && len(p.streams) == cap(p.streams) {
 		p.streams = slices.DeleteFunc(p.streams, func(s *stream) bool { return s.cut })
@@ -70,7 +70,8 @@ func (p *proc) keep(s *stream) {
 	p.streams = append(p.streams, s)
 }
 
-// send puts a message on the way. If the stream is cut nobody hears of it, as with a socket.
+// send sends a message. If the stream is cut, the message is lost without an error, as with a
+// socket.
 func (e *end) send(m any) {
 	if e.s.cut || e.closed {
 		drop(m)
@@ -92,7 +93,7 @@ func (e *end) enqueue(m any, delay time.Duration) {
 	e.c.at(e.at, e.last, e.pump)
 }
 
-// pump hands on what has arrived.
+// pump delivers the messages that have arrived.
 func (e *end) pump() {
 	for len(e.queue) > 0 && e.queue[0].due <= e.c.now {
 		if e.closed {
@@ -118,7 +119,7 @@ func (e *end) pump() {
 	}
 }
 
-// lose drops what is on the way but the first keep items.
+// lose drops messages on the way, except the first keep items.
 func (e *end) lose(keep int) {
 	for _, x := range e.queue[keep:] {
 		drop(x.m)
@@ -126,8 +127,8 @@ func (e *end) lose(keep int) {
 	e.queue = e.queue[:keep]
 }
 
-// close ends a stream from one side: the other hears err behind what was sent before, of which the tail may
-// be lost.
+// close ends a stream from one side. The other side receives err after the messages that were sent
+// before; the last of these may be lost.
 func (e *end) close(err error) {
 	if e == nil || e.closed {
 		return
@@ -144,7 +145,8 @@ func (e *end) close(err error) {
 	e.peer.enqueue(over{err}, e.c.delay(e.at, e.peer.at))
 }
 
-// break cuts a stream in the middle: both ends lose what was on the way, and notice after a while each.
+// breakStream cuts a stream in the middle: both ends lose the messages on the way, and notice the
+// cut after a while.
 func (c *Cluster) breakStream(s *stream) {
 	if s.cut {
 		return
@@ -153,17 +155,17 @@ func (c *Cluster) breakStream(s *stream) {
 	for _, e := range s.ends {
 		e.lose(c.rng.IntN(len(e.queue) + 1))
 		notice := c.delay(e.at, e.peer.at)
-		if c.chance(0.2) { // nobody said good-bye: a keep-alive finds out
+		if c.chance(0.2) { // nobody closed the connection: only a keep-alive notices
 			notice += c.between(0, 3*time.Second)
 		}
-		if c.chance(0.5) { // whoever reads has had no time to: what has come is handed on when the stream after this one is long in use
+		if c.chance(0.5) { // a slow reader: what has arrived is delivered only long after the next stream was opened
 			e.stall(c.between(0, time.Second))
 		}
 		e.enqueue(over{errCut}, notice)
 	}
 }
 
-// stall lets what is on the way arrive later.
+// stall delays the messages on the way.
 func (e *end) stall(d time.Duration) {
 	for i := range e.queue {
 		e.queue[i].due += d
@@ -172,7 +174,7 @@ func (e *end) stall(d time.Duration) {
 	e.last += d
 }
 
-// delay draws how long a message is on its way. Links that are blocked hold it until they are not.
+// delay draws the transmission time of a message. Blocked links hold it until they are unblocked.
 func (c *Cluster) delay(from, to *proc) time.Duration {
 	d := 50*time.Microsecond + time.Duration(c.rng.ExpFloat64()*float64(c.cfg.Jitter))
 	if to == nil || len(c.blocked) == 0 {

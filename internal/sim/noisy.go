@@ -2,38 +2,40 @@ package sim
 
 import "math/rand/v2"
 
-// Problem is what a Training trains. It must be safe for concurrent use.
+// Problem is the optimisation problem of a Training. It must be safe for concurrent use.
 type Problem interface {
 	// Values returns the number of parameters.
 	Values() int
 
-	// Init writes the parameters of version 0.
+	// Init writes the initial parameters (version 0).
 	Init(params []float32)
 
-	// Gradient sets grads to the gradient of a batch that the source draws, and returns the batch's loss.
+	// Gradient sets grads to the gradient of a batch drawn from source, and returns the batch's
+	// loss.
 	Gradient(params, grads []float32, source *rand.Rand) float64
 
-	// Loss returns the loss that is to become small.
+	// Loss returns the loss that training minimises.
 	Loss(params []float32) float64
 }
 
-// Divisible is a Problem of which a part of a batch can be had.
+// Divisible is a Problem that can compute a part of a batch.
 type Divisible interface {
 	Problem
 
-	// Part is Gradient for the first examples of a batch: share of them, rounded down. It returns
-	// the share that they are, 0 for none, and sets grads to their mean gradient.
+	// Part is Gradient for the first examples of a batch: the given share of them, rounded down. It
+	// sets grads to their mean gradient and returns their actual share, 0 if there are none.
 	Part(params, grads []float32, source *rand.Rand, share float64) float64
 }
 
-// Noisy is a quadratic ½·Σ λ·x² whose gradients have noise of the same deviation in each coordinate. It costs so
-// little that ten thousand workers can have gradients of their own.
+// Noisy is the quadratic ½·Σ λ·x². Its gradients have noise with the same standard deviation in
+// each coordinate. It is so cheap that ten thousand workers can have gradients of their own.
 type Noisy struct {
 	Lambda []float32 // curvature of each coordinate
 	Sigma  float32
 }
 
-// NewNoisy returns one with so many coordinates, with curvatures from 0.02 to 1, each as many times the one before.
+// NewNoisy returns a quadratic with the given number of coordinates. Their curvatures grow
+// geometrically from 0.02 to 1.
 func NewNoisy(values int, sigma float32) Noisy {
 	n := Noisy{Lambda: make([]float32, values), Sigma: sigma}
 	lambda := float32(1)

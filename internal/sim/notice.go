@@ -7,10 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Processes that are told that they will die, as package server and cmd/kintsugi have them: they
-// hand over as far as they get, and go.
+// Processes that get notice of their death, as in package server and cmd/kintsugi: they hand over
+// what they can and leave.
 
-// standsStill is the promise of a hold.
+// standsStill is the promise of a held run.
 const standsStill = "a run that stands for those who leave stands at a step that is durable"
 
 // notice tells a server that it will die after a while.
@@ -31,7 +31,7 @@ func (s *serverLife) notice() {
 	s.c.after(s.proc, warning, func() { s.goes("its time is up") })
 }
 
-// declare says of itself what it wants, again and again until the registry answers.
+// declare writes what the server wants to the registry, again and again until the registry answers.
 func (s *serverLife) declare() {
 	s.c.registry.call(s.proc, func() error {
 		p := &s.c.registry.places[s.member.Server]
@@ -47,8 +47,8 @@ func (s *serverLife) declare() {
 	})
 }
 
-// heed lets the run stand if somebody in the view asks for it and the conductor is here, and goes
-// if the run stands for this server.
+// heed asks the conductor, if it is here, to hold the run if a server in the view asks for that.
+// The server leaves if the run is held for it.
 func (s *serverLife) heed() {
 	t := s.tenure
 	if t == nil {
@@ -68,7 +68,7 @@ func (s *serverLife) heed() {
 	}
 }
 
-// goes ends a server that has had notice. Where the registry hears of it, nobody waits for the lease.
+// goes ends a server that had notice. If the registry is told, nobody waits for the lease.
 func (s *serverLife) goes(why string) {
 	if s.dead || !s.leaving && !s.holding {
 		return
@@ -80,7 +80,7 @@ func (s *serverLife) goes(why string) {
 	s.c.kill(s.proc, "it leaves: "+why)
 }
 
-// checkHeld checks the word that a run stands.
+// checkHeld checks the report that a run is held.
 func (c *Cluster) checkHeld(x *conducting, step kintsugi.Step) {
 	x.held = true
 	if x.told != 0 && x.told != step {
@@ -94,7 +94,7 @@ func (c *Cluster) checkHeld(x *conducting, step kintsugi.Step) {
 	c.fail(standsStill, "%s says that step %d of line %d is durable, and no manifest names it", x.p.name, step, x.view.Line)
 }
 
-// goodbye is the end of a worker's stream, by its own will.
+// goodbye is an orderly end of a worker's stream.
 type goodbye struct{}
 
 // notice tells a worker that it will die after a while.
@@ -108,7 +108,7 @@ func (h *hand) notice() {
 	h.c.after(h.proc, warning, func() { h.c.kill(h.proc, "it leaves: its time is up") })
 }
 
-// sayGoodbye leaves, if the worker is to. It knows what has become of all that it has pushed.
+// sayGoodbye leaves, if the worker had notice. The worker knows the fate of all its pushes.
 func (s *session) sayGoodbye() bool {
 	if !s.h.leaving {
 		return false

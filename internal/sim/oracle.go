@@ -7,9 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Arithmetic of the simulation. A chunk is one uint64, and every operation mixes bits, so that a gradient
-// that is left out, counted twice, weighed otherwise, summed in another order or computed on other
-// parameters shows in every version after it. What takes floats and kernels in a run is exact here.
+// Arithmetic of the simulation. A chunk is one uint64, and every operation mixes its bits. So every
+// later version shows if a gradient is left out, counted twice, weighted differently, summed in
+// another order, or computed on other parameters. Where a real run uses floats and kernels, the
+// simulation is exact.
 
 func mix(h, x uint64) uint64 {
 	h ^= x + 0x9e3779b97f4a7c15 + h<<6 + h>>2
@@ -17,7 +18,7 @@ func mix(h, x uint64) uint64 {
 	return h ^ h>>33
 }
 
-// digest sums a whole version up.
+// digest returns a hash of a whole version.
 func digest(params []uint64) uint64 {
 	h := uint64(len(params))
 	for _, p := range params {
@@ -26,14 +27,14 @@ func digest(params []uint64) uint64 {
 	return h
 }
 
-// gradientOf returns one chunk of the gradient that id names on parameters with the given digest: a pure
-// function of slot, version and sequence, as the protocol asks.
+// gradientOf returns one chunk of the gradient that id names, on parameters with the given digest.
+// It is a pure function of slot, version and sequence, as the protocol demands.
 func gradientOf(id kintsugi.PushID, chunk kintsugi.ChunkID, params uint64) uint64 {
 	h := mix(params, uint64(id.Slot)<<32|uint64(id.Sequence))
 	return mix(mix(h, uint64(id.Version)), uint64(chunk))
 }
 
-// stepOf returns what a step makes of one chunk. gradients lie in the order of c.Counted.
+// stepOf returns the value of one chunk after a step. gradients are in the order of c.Counted.
 func stepOf(value uint64, c *kintsugi.Commit, gradient func(i int) uint64) uint64 {
 	return stepFrom(value, c, sumOf(c, gradient))
 }
@@ -47,7 +48,7 @@ func sumOf(c *kintsugi.Commit, gradient func(i int) uint64) uint64 {
 	return h
 }
 
-// stepFrom returns what a step with a given sum makes of one chunk.
+// stepFrom returns the value of one chunk after a step with the given sum.
 func stepFrom(value uint64, c *kintsugi.Commit, sum uint64) uint64 {
 	o := c.Optimizer
 	h := mix(value, uint64(math.Float32bits(o.LearningRate)))
@@ -55,11 +56,11 @@ func stepFrom(value uint64, c *kintsugi.Commit, sum uint64) uint64 {
 	return mix(h, sum)
 }
 
-// examplesOf is how many examples the batch of a push has.
+// examplesOf returns the number of examples in the batch of a push.
 func examplesOf(id kintsugi.PushID) uint32 { return 8 + uint32(id.Slot)%3 }
 
-// squaredNormOf is that of a gradient, where norms are bounded. Elsewhere all are alike, so that a
-// gradient which was kept in an outage is as long as usual.
+// squaredNormOf returns the squared norm of a push. It varies only if norms are bounded. Otherwise
+// all are equal, so that a gradient kept in an outage has a usual norm.
 func (c Config) squaredNormOf(id kintsugi.PushID) float64 {
 	if c.Consistency.ClipNorm == 0 || c.Consistency.Continue {
 		return 1
@@ -67,8 +68,8 @@ func (c Config) squaredNormOf(id kintsugi.PushID) float64 {
 	return float64(1 + mix(uint64(id.Slot), uint64(id.Version))%9)
 }
 
-// oracle knows what every released version of every line must be: it computes the steps that were counted,
-// one after the other, on whole vectors.
+// oracle knows the correct values of every released version of every line: it computes the counted
+// steps, one after the other, on whole vectors.
 type oracle struct {
 	initial []uint64
 	lines   map[kintsugi.Line]*history
@@ -87,15 +88,15 @@ type history struct {
 
 // beginning is a line that keeps an earlier one and has not begun on every shard.
 type beginning struct {
-	kept   *history // of the line before
+	kept   *history // history of the line before
 	keeps  kintsugi.Line
 	step   kintsugi.Step
-	values []uint64 // as far as shards have adopted them
+	values []uint64 // values of the shards that have adopted theirs
 	have   map[kintsugi.ShardID]bool
-	saved  map[kintsugi.ShardID][]kintsugi.Step // of those that came back
+	saved  map[kintsugi.ShardID][]kintsugi.Step // of the shards that came back
 }
 
-// batch is what a gradient was computed from: two lives of a worker compute the same one.
+// batch identifies the batch of a gradient: two lives of a worker compute the same one.
 type batch struct {
 	slot     kintsugi.Slot
 	version  kintsugi.Step
@@ -110,7 +111,7 @@ func newOracle(chunks int) *oracle {
 	return o
 }
 
-// begin starts a line from a checkpoint, or from the initialisation.
+// begin starts a line from a checkpoint or from the initialisation.
 func (o *oracle) begin(line kintsugi.Line, base kintsugi.Step, values []uint64) {
 	o.lines[line] = &history{
 		base: base, versions: [][]uint64{values}, digests: []uint64{digest(values)},
@@ -136,12 +137,12 @@ func (h *history) newest() kintsugi.Step { return h.base + kintsugi.Step(len(h.s
 func (o *oracle) gradient(id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
 	h := o.lines[id.Line]
 	if h == nil || id.Version < h.base || int(id.Version-h.base) >= len(h.digests) {
-		return 0 // of a version that nobody can have had
+		return 0 // of a version that nobody can have
 	}
 	return gradientOf(id, chunk, h.digests[id.Version-h.base])
 }
 
-// made returns one chunk, which is of a shard, of the push that is made so.
+// made returns one chunk, of the given shard, of a push with the given composition.
 func (o *oracle) made(r recipe, chunk kintsugi.ChunkID, shard kintsugi.ShardID) uint64 {
 	if r.parts == nil {
 		return o.gradient(r.gradient, chunk)
@@ -158,7 +159,8 @@ func (o *oracle) made(r recipe, chunk kintsugi.ChunkID, shard kintsugi.ShardID) 
 	return value
 }
 
-// cameBack reports whether a shard came back older when one of the lines after from began, up to to.
+// cameBack reports whether a shard came back with older values at the beginning of one of the lines
+// after from, up to to.
 func (o *oracle) cameBack(shard kintsugi.ShardID, from, to kintsugi.Line) bool {
 	for line := from + 1; line <= to; line++ {
 		if b := o.begun[line]; b != nil && b.saved[shard] != nil {
@@ -168,8 +170,8 @@ func (o *oracle) cameBack(shard kintsugi.ShardID, from, to kintsugi.Line) bool {
 	return false
 }
 
-// release computes the next step of a line. pushed is one chunk of a push, and members are the
-// gradients that it is made of.
+// release computes the next step of a line. pushed returns one chunk of a push; members returns the
+// gradients that a push consists of.
 func (h *history) release(c kintsugi.Commit, pushed func(kintsugi.PushID, kintsugi.ChunkID) uint64, members func(kintsugi.PushID) []kintsugi.PushID) {
 	now := h.versions[len(h.versions)-1]
 	next := make([]uint64, len(now))
@@ -189,7 +191,7 @@ func (h *history) release(c kintsugi.Commit, pushed func(kintsugi.PushID, kintsu
 	}
 }
 
-// same reports whether two commits do the same to a version.
+// same reports whether two commits have the same effect on a version.
 func same(a, b kintsugi.Commit) bool {
 	return a.Step == b.Step && a.Scale == b.Scale && a.Optimizer == b.Optimizer && slices.Equal(a.Counted, b.Counted)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// outside is the file in which a server keeps its shard outside of itself: the real format, over
-// bytes that no process owns. A chunk is two values, and a record the number of a commit that is
-// kept beside it.
+// outside is the file in which a server keeps its shard outside its process: the real format, in
+// bytes that belong to no process. A chunk is two values. A record is the number of a commit that
+// is stored separately.
 type outside struct {
 	bytes   []byte
 	records []record
@@ -31,7 +31,7 @@ func (c *Cluster) outsideHeader(id kintsugi.ShardID) shm.Header {
 	return shm.Header{Model: c.layout.Fingerprint(), Shard: uint32(id), Shards: uint32(len(c.shards)), Values: 2 * n, Arrays: 1}
 }
 
-// holds returns the line whose state a new life of a server finds; 0: none.
+// holds returns the line of the state that a new life of a server finds; 0: none.
 func (c *Cluster) holds(id kintsugi.ServerID) kintsugi.Line {
 	m, _, err := shm.Open(c.outside[id].bytes, c.outsideHeader(kintsugi.ShardID(id)))
 	if !c.cfg.Outside || err != nil {
@@ -40,7 +40,7 @@ func (c *Cluster) holds(id kintsugi.ServerID) kintsugi.Line {
 	return kintsugi.Line(m.Header().Line)
 }
 
-// beginOutside makes the file hold the version that a line begins with.
+// beginOutside writes the version with which a line begins to the file.
 func (r *replica) beginOutside(x *version) {
 	if !r.hasOutside() {
 		return
@@ -50,7 +50,7 @@ func (r *replica) beginOutside(x *version) {
 	r.endOutside(x, nil, kintsugi.Stable{})
 }
 
-// beginAgain makes the file hold a shard that has come home on a line that goes on.
+// beginAgain writes a shard that has come back to its server, on a continuing line, to the file.
 func (r *replica) beginAgain() {
 	x := r.versions.current
 	if r.outside != nil || !r.hasOutside() || r.at > 0 || !r.core.Settled() || x == nil {
@@ -80,7 +80,7 @@ func (t *tenure) hasOutside(id kintsugi.ShardID) bool {
 	return t.server.c.cfg.Outside && t.view.Replicas <= 1 && len(t.view.Chains[id]) == 1 && kintsugi.ShardID(t.server.member.Server) == id
 }
 
-// formatOutside makes the file hold nothing yet.
+// formatOutside empties the file.
 func (r *replica) formatOutside() {
 	f := &r.c.outside[r.id]
 	h := r.c.outsideHeader(r.id)
@@ -89,7 +89,8 @@ func (r *replica) formatOutside() {
 	r.outside = shm.Format(f.bytes, h)
 }
 
-// endOutside makes x the newest version of the file; its place was given up by Begin.
+// endOutside makes x the newest version in the file. Begin has given up the version that was in its
+// place.
 func (r *replica) endOutside(x *version, c *kintsugi.Commit, answer kintsugi.Stable) {
 	to := r.outside.Begin(uint64(x.step) - 1)
 	for i, v := range x.values {
@@ -107,7 +108,7 @@ func (r *replica) endOutside(x *version, c *kintsugi.Commit, answer kintsugi.Sta
 	}
 }
 
-// writeOutside writes a step to the file, if there is one, and goes on when it is there.
+// writeOutside writes a step to the file, if there is one, and calls then when it is written.
 func (r *replica) writeOutside(x *version, c *kintsugi.Commit, then func()) {
 	if r.outside == nil {
 		then()
@@ -117,10 +118,11 @@ func (r *replica) writeOutside(x *version, c *kintsugi.Commit, then func()) {
 	if r.c.cfg.plant == earlyFlip {
 		r.outside.Begin(uint64(x.step))
 	}
-	r.c.after(r.t.server.proc, r.c.between(time.Microsecond, 2*r.c.cfg.Kernel), then) // a death comes between the file and the word of it
+	r.c.after(r.t.server.proc, r.c.between(time.Microsecond, 2*r.c.cfg.Kernel), then) // a death may come after the write and before anyone is told
 }
 
-// wentOn returns the replica that goes on with what old has on the same line, in a later view.
+// wentOn returns the replica that continues with the values of old on the same line in a later
+// view.
 func wentOn(t *tenure, old *replica, at int) *replica {
 	r := &replica{
 		t: t, c: old.c, id: old.id, chunks: old.chunks, chain: t.view.Chains[old.id], at: at, held: make(map[kintsugi.PushID]*held),
@@ -136,7 +138,7 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 		e.hear = func(m any) { r.obey(e, m.(handed)) }
 	}
 	r.versions.waiting = nil
-	if m := old.pending; m != nil && r.outside != nil && r.c.chance(0.5) { // the kernel was at work: it ends, and nobody hears of it
+	if m := old.pending; m != nil && r.outside != nil && r.c.chance(0.5) { // the kernel was running: it finishes, but nobody is told
 		x := &version{step: m.Step, values: make([]uint64, r.versions.n)}
 		for i := range x.values {
 			x.values[i] = stepOf(old.versions.current.values[i], m, func(k int) uint64 { return old.held[m.Counted[k].Push].values[i] })
@@ -147,7 +149,7 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 	return r
 }
 
-// foundReplica returns the replica of a shard whose server has found it outside of itself.
+// foundReplica returns the replica of a shard that its server has found outside its process.
 func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 	c := t.server.c
 	v := t.view
@@ -195,13 +197,13 @@ func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 	return r, nil
 }
 
-// checkFound checks that what a server finds outside of itself is the newest released step, or the
-// one before with the one that was not released yet or not told of: nothing released is missing,
-// and what is there is whole.
+// checkFound checks that what a server finds outside its process is complete. It must be the newest
+// released step, or the step before it together with one that was not released yet, or whose
+// release was not reported: nothing released is missing.
 func (c *Cluster) checkFound(r *replica, line kintsugi.Line) {
 	c.recalled++
 	h := c.oracle.lines[line]
-	if h == nil { // it has not begun on every shard: what it begins with is checked when the next one begins
+	if h == nil { // not begun on every shard: what the line begins with is checked when the next one begins
 		return
 	}
 	c.wants(foundWhole, line, r.released, r.chunks, r.versions.current.values, "found outside")

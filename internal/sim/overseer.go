@@ -12,17 +12,17 @@ import (
 
 const coordinatorRetry = 200 * time.Millisecond
 
-// overseer is one life of a coordinator: the shell of package recovery under virtual time. What it knows
-// begins anew with each leadership.
+// overseer is one life of a coordinator: the shell of package recovery under virtual time. Its
+// knowledge begins anew each time it becomes the leader.
 type overseer struct {
 	*proc
 	c       *Cluster
 	state   *roster.State
 	leads   bool
-	present []roster.Joined                            // by server; Since 0: away
+	present []roster.Joined                            // by server; Since 0: not present
 	silent  map[kintsugi.ServerID]kintsugi.Incarnation // lives that are taken for dead
 	view    *kintsugi.View
-	again   int // numbers the timers, so that only the newest counts
+	again   int // number of the current timer; older ones are ignored
 	busy    bool
 }
 
@@ -34,7 +34,7 @@ func (c *Cluster) startCoordinator() {
 	c.registry.observe(o.proc, o.look)
 }
 
-// campaign tries to lead, and once it does renews the leadership for as long as it lives.
+// campaign tries to become the leader. As the leader, it renews the leadership as long as it lives.
 func (o *overseer) campaign() {
 	won := false
 	o.c.registry.call(o.proc, func() error { won = o.c.registry.campaign(o.proc); return nil }, func(err error) {
@@ -61,7 +61,7 @@ func (o *overseer) lead() {
 	o.readView()
 }
 
-// readView tells the state which view counts, and goes on with who is present.
+// readView tells the core which view counts, and continues with who is present.
 func (o *overseer) readView() {
 	var v *kintsugi.View
 	var at int64
@@ -77,7 +77,7 @@ func (o *overseer) readView() {
 	})
 }
 
-// look notes who has come and gone, and decides.
+// look notes which servers have come and gone, and decides.
 func (o *overseer) look() {
 	if !o.leads || o.busy {
 		return
@@ -100,7 +100,7 @@ func (o *overseer) look() {
 	o.decide()
 }
 
-// saysSame reports whether two words of a server say the same.
+// saysSame reports whether two entries of a server say the same.
 func saysSame(a, b roster.Joined) bool {
 	return a.Member == b.Member && a.Since == b.Since && a.Holds == b.Holds && a.Whole == b.Whole && a.Leaving == b.Leaving && slices.Equal(a.Apart, b.Apart)
 }
@@ -125,12 +125,12 @@ func (o *overseer) later(d time.Duration) {
 	n := o.again
 	o.c.after(o.proc, max(d, time.Millisecond), func() {
 		if n == o.again {
-			o.look() // who has come meanwhile was not noted while it was busy
+			o.look() // servers that came while it was busy were not noted
 		}
 	})
 }
 
-// lookUp asks what a new view must know; the fence last, so that it is the newest of all.
+// lookUp reads what a new view needs. It takes the fence last, so that no later one exists.
 func (o *overseer) lookUp(fenceOnly bool) {
 	o.busy = true
 	if fenceOnly {
@@ -148,7 +148,7 @@ func (o *overseer) lookUp(fenceOnly bool) {
 	})
 }
 
-// askFence completes what was found with a fence.
+// askFence completes the findings with a fence.
 func (o *overseer) askFence(found roster.Found) {
 	v := o.view
 	if v == nil {
@@ -165,7 +165,8 @@ func (o *overseer) askFence(found roster.Found) {
 	})
 }
 
-// put makes v the view that counts. Whether that went well is read from the registry where it is not sure.
+// put publishes v as the view that counts. If the outcome is uncertain, it reads the registry
+// again.
 func (o *overseer) put(v kintsugi.View) {
 	var before kintsugi.ViewNumber
 	if o.view != nil {
@@ -181,7 +182,7 @@ func (o *overseer) put(v kintsugi.View) {
 	})
 }
 
-// wish has the coordinator told, again and again, how many replicas each shard is to have.
+// wish tells the coordinator, at random times, how many replicas each shard should have.
 func (c *Cluster) wish() {
 	if c.cfg.Choose == 0 || !c.storming() {
 		return

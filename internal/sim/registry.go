@@ -9,61 +9,62 @@ import (
 )
 
 const (
-	leaseTime   = 2 * time.Second        // of servers and of the coordinator that leads
+	leaseTime   = 2 * time.Second        // of servers and of the leading coordinator
 	callTimeout = 400 * time.Millisecond // of one call to the registry
 )
 
 var errAway = errors.New("the registry does not answer")
 
-// registry stands for etcd: who is present, which view counts, who leads, which fence is next. Calls to it
-// can fail with and without having had their effect.
+// registry simulates etcd: who is present, which view counts, who leads, and the next fence. A call
+// that fails may or may not have taken effect.
 type registry struct {
 	c        *Cluster
-	away     time.Duration // nothing is answered before this instant
+	away     time.Duration // no answers before this time
 	revision int64
 	places   []place
 	view     *kintsugi.View
-	before   *kintsugi.View // the one before view
+	before   *kintsugi.View // the view before view
 	viewAt   int64
 	fence    kintsugi.Fence
 	leader   *proc
 	leadTo   time.Duration
 	acting   acting
-	standing kintsugi.ViewNumber // in which the run stands, and is durable
+	standing kintsugi.ViewNumber // the view in which the run is held and saved
 	watches  []*watch
 }
 
-// place is a server's entry: one life, under a lease.
+// place is a server's entry in the registry: one life, under a lease.
 type place struct {
 	life   *serverLife // nil: empty
 	newest kintsugi.Incarnation
 	since  int64
-	lease  time.Duration // until when
+	lease  time.Duration // until this time
 	whole  kintsugi.ViewNumber
 
-	leaving, holding bool // what the life says of itself: it wants to go; nobody else has what it holds
+	leaving, holding bool // what the life says of itself: it wants to leave; it alone holds some shard
 	apart            []kintsugi.Life
 }
 
-// joined is what a place that is filled says to the roster.
+// joined returns the entry of a filled place in the form of the roster.
 func (p *place) joined() roster.Joined {
 	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole, Leaving: p.leaving, Apart: p.apart}
 }
 
-// acting is who conducts a view: the server it names, or whoever was promoted since.
+// acting is who conducts a view: the server it names, or a server that was promoted since.
 type acting struct {
 	view  kintsugi.ViewNumber
 	fence kintsugi.Fence
 	proc  *proc
 }
 
-// watch is somebody who wants to know of changes.
+// watch is a process that wants to know of changes.
 type watch struct {
 	at   *proc
 	tell func()
 }
 
-// call carries out do at the registry and tells p how it went. An error does not say that do had no effect.
+// call executes do at the registry and calls then with the outcome. If that is an error, do may
+// nevertheless have been executed.
 func (r *registry) call(p *proc, do func() error, then func(error)) {
 	c := r.c
 	c.after(nil, c.delay(p, nil), func() {
@@ -80,7 +81,7 @@ func (r *registry) call(p *proc, do func() error, then func(error)) {
 	})
 }
 
-// observe tells w of every change from now on, and once of the present.
+// observe calls tell on every change from now on, and once for the current state.
 func (r *registry) observe(p *proc, tell func()) {
 	w := &watch{at: p, tell: tell}
 	kept := r.watches[:0]
@@ -93,8 +94,8 @@ func (r *registry) observe(p *proc, tell func()) {
 	r.notify(w)
 }
 
-// lag draws how much later than usual somebody hears of a change, or asks for what a change makes
-// him ask for: mostly not at all.
+// lag draws how late somebody notices a change, or makes the request that the change requires:
+// usually not late at all.
 func (r *registry) lag() time.Duration {
 	if c := r.c; c.cfg.Faults.Has(RegistryAway) && c.storming() && c.chance(0.03) {
 		return min(c.spell(), leaseTime/2)
@@ -121,8 +122,8 @@ func (r *registry) changed() {
 	}
 }
 
-// register puts a life into its place, or renews its lease. It returns ErrFenced if a later life has taken
-// the place.
+// register puts a life into its place, or renews its lease. It returns ErrFenced if a later life
+// has taken the place.
 func (r *registry) register(s *serverLife) error {
 	p := &r.places[s.member.Server]
 	if p.newest > s.member.Incarnation {
@@ -140,8 +141,8 @@ func (r *registry) register(s *serverLife) error {
 	return nil
 }
 
-// expire empties a place whose lease has lapsed. While the registry is away no lease lapses: when it is
-// back, everyone has the time of one lease to renew.
+// expire empties a place whose lease has lapsed. While the registry is unavailable, no lease
+// lapses; after that, everyone has the time of one lease to renew.
 func (r *registry) expire(i int) {
 	p := &r.places[i]
 	if p.life == nil || p.lease > r.c.now {
@@ -168,7 +169,7 @@ func (r *registry) campaign(p *proc) bool {
 
 var errNotLeader, errOtherView = errors.New("somebody else leads"), errors.New("another view counts")
 
-// put makes v the view that counts, if p leads and the view before is the one p knows.
+// put makes v the view that counts, if p leads and before is the current view.
 func (r *registry) put(p *proc, before kintsugi.ViewNumber, v kintsugi.View) error {
 	if r.leader != p {
 		return errNotLeader

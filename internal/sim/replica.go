@@ -27,7 +27,8 @@ type readRequest struct {
 	atLeast kintsugi.Step
 }
 
-// answerFrame is one chunk of a version. Its value is the version's own memory until it has arrived.
+// answerFrame is one chunk of a version. Its value is in the memory of the version until the frame
+// has arrived.
 type answerFrame struct {
 	line    kintsugi.Line
 	version kintsugi.Step
@@ -39,7 +40,7 @@ type answerFrame struct {
 func (f *answerFrame) value() uint64 { return f.from.values[f.chunk-f.r.chunks.Lo] }
 func (f *answerFrame) done()         { f.r.versions.unpin(f.from) }
 
-// sealed is a control message with the conductor that sent it.
+// sealed is a control message together with its sender.
 type sealed struct {
 	from    *conducting
 	message kintsugi.ControlMessage
@@ -58,32 +59,32 @@ type replica struct {
 	at       int      // in chain; 0: the head
 	before   *end     // to the replica before; nil: not connected
 	after    *end     // of the replica after; nil: not connected
-	sum      []uint64 // of the step that was applied last
-	given    []uint64 // that the next step is applied from; of a head: nil
-	later    []func() // what the one before has said and waits until a step is applied
-	replies  []*end   // of the open streams that have taken it under the promised fence
+	sum      []uint64 // of the last applied step
+	given    []uint64 // the sum to apply the next step from; of a head: nil
+	later    []func() // messages of the replica before that wait until a step is applied
+	replies  []*end   // open streams whose conductors have taken the shard under the promised fence
 	versions *versions
-	outside  *shm.Memory // nil: it is nowhere but in the process
+	outside  *shm.Memory // nil: the shard is only in the process
 	applying bool
 	sent     struct { // to the replica after, before the step was applied here
 		to     *end
 		commit kintsugi.Commit
 	}
 
-	// What the checkers know of it.
-	promised kintsugi.Fence   // largest that a Take has brought
-	pending  *kintsugi.Commit // that is being applied
-	newest   *kintsugi.Commit // applied last
-	heard    *kintsugi.Commit // obeyed last
+	// State of the checkers.
+	promised kintsugi.Fence   // largest fence of a Take
+	pending  *kintsugi.Commit // commit that is being applied
+	newest   *kintsugi.Commit // last applied commit
+	heard    *kintsugi.Commit // last obeyed commit
 	released kintsugi.Step
-	reached  kintsugi.Step // applied
+	reached  kintsugi.Step // last applied step
 	standing kintsugi.Standing
-	from     []kintsugi.Step // Lost: the versions of its chunks
-	fell     bool            // Lost: what it has are copies of the line origin
-	origin   kintsugi.Line   // Kept: on which it came to what it has
+	from     []kintsugi.Step // if Lost: the versions of its chunks
+	fell     bool            // if Lost: it has copies of line origin
+	origin   kintsugi.Line   // if Kept: the line on which it got its values
 }
 
-// held is the landing buffer of one push.
+// held is the receive buffer of one push.
 type held struct {
 	values []uint64
 	have   []bool
@@ -122,7 +123,7 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step, lacks bool
 	return r
 }
 
-// nextAnswers has the core's chain answered for by its next replica, if the run's are.
+// nextAnswers makes the next replica answer for the core's chain, if that is so in this run.
 func (r *replica) nextAnswers() {
 	if r.c.cfg.NextAnswers {
 		r.core.NextAnswers(r.at)
@@ -141,7 +142,7 @@ func lostReplica(t *tenure, id kintsugi.ShardID, values []uint64, saved []kintsu
 	return r
 }
 
-// continued returns the replica that goes on with what old has, which has left its view.
+// continued returns a replica that continues with the values of old, whose view it has left.
 func continued(t *tenure, old *replica) *replica {
 	r := &replica{
 		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
@@ -165,8 +166,8 @@ func continued(t *tenure, old *replica) *replica {
 	return r
 }
 
-// fallenBack returns the replica that begins a line with the copies that old has, or with what it
-// knows to be released, which followed another one.
+// fallenBack returns the replica that begins a line with the copies of old, or with the version
+// that old knows to be released. old followed another replica.
 func fallenBack(t *tenure, old *replica) *replica {
 	r := &replica{
 		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
@@ -182,7 +183,7 @@ func fallenBack(t *tenure, old *replica) *replica {
 	return r
 }
 
-// adopt begins the line with what the replica has.
+// adopt begins the line with the values of the replica.
 func (r *replica) adopt(step kintsugi.Step) {
 	was := r.versions.adopt(step)
 	if r.fell {
@@ -195,7 +196,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	r.c.after(r.t.server.proc, 0, r.t.server.caughtUp)
 }
 
-// control hands a conductor's message to the core.
+// control passes a conductor's message to the core.
 func (r *replica) control(e *end, s sealed) {
 	m := s.message
 	if r.c.cfg.plant == forgottenFence {
@@ -228,7 +229,7 @@ func (r *replica) control(e *end, s sealed) {
 
 func (r *replica) perform() { r.carryOut(r.core.Ready()) }
 
-// carryOut does what the core owes, in field order.
+// carryOut carries out the effects of the core, in field order.
 func (r *replica) carryOut(ready shard.Ready) {
 	for _, p := range ready.Free {
 		r.c.checkFree(r, p, ready.Publish)
@@ -267,7 +268,7 @@ func (r *replica) carryOut(ready shard.Ready) {
 	}
 }
 
-// apply runs the kernel beside everything else: what it reads must stay as it is until it has ended.
+// apply runs the kernel in the background: its inputs must not change until it has ended.
 func (r *replica) apply(c kintsugi.Commit) {
 	operands := make([]*held, len(c.Counted))
 	sum := r.given
@@ -326,7 +327,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 	})
 }
 
-// appliedTo tells the core that a commit is applied.
+// appliedTo tells the core that a commit was applied.
 func (r *replica) appliedTo(dst *version, c kintsugi.Commit, took time.Duration) {
 	if r.t.over || r.c.violation != nil {
 		return
@@ -340,7 +341,7 @@ func (r *replica) appliedTo(dst *version, c kintsugi.Commit, took time.Duration)
 	r.c.checkApart(r)
 	later := r.later
 	r.later = nil
-	for _, f := range later { // what has to wait again comes in the same order
+	for _, f := range later { // messages that must wait again keep their order
 		f()
 	}
 }
@@ -371,7 +372,7 @@ func (r *replica) save(step kintsugi.Step) {
 	})
 }
 
-// anyHalf plans to save any half of the chunks: whoever chooses them, any may be chosen.
+// anyHalf plans to save a random half of the chunks, since any planner might choose any chunks.
 type anyHalf struct {
 	c     *Cluster
 	saved []kintsugi.Step
@@ -400,8 +401,8 @@ func (a *anyHalf) Plan(kintsugi.Step, []float64) (chosen []kintsugi.ChunkID) {
 	return chosen
 }
 
-// saveRunning writes chunks of the released version in the background, one after the other: a crash
-// comes between any two.
+// saveRunning writes chunks of the released version in the background, one after the other, so that
+// a crash may come between any two.
 func (r *replica) saveRunning(run shard.Run) {
 	x, step := r.versions.current, run.Step
 	x.pins++
@@ -430,7 +431,7 @@ func orOK(s string) string {
 	return s
 }
 
-// answer sends a version as soon as one is new enough.
+// answer sends a version as soon as there is one that is new enough.
 func (r *replica) answer(e *end, q readRequest) {
 	if q.line != r.t.view.Line {
 		e.close(errOver)
@@ -450,11 +451,11 @@ type landing struct {
 	r       *replica
 	e       *end
 	push    kintsugi.PushID
-	buffer  *held // nil: its frames are dropped, it is held already or refused
+	buffer  *held // nil: its frames are dropped, since the push is already held or was refused
 	started bool
 }
 
-// land takes one frame.
+// land receives one frame.
 func (in *landing) land(f *frame) {
 	again := in.buffer == nil && f.chunk == in.r.chunks.Lo
 	if !in.started || in.push != f.push || again {
@@ -502,7 +503,7 @@ func (in *landing) complete() {
 	r, p, buffer := in.r, in.push, in.buffer
 	in.buffer = nil
 	buffer.landed = true
-	if h := r.held[p]; h != nil && h != buffer { // another stream of the worker has begun it again: what has landed first is the push
+	if h := r.held[p]; h != nil && h != buffer { // another stream of the worker has begun it again: the first one that is complete becomes the push
 		if verdict, _ := r.core.Begin(p); verdict == shard.Accept {
 			r.held[p] = buffer
 		}
@@ -523,7 +524,7 @@ func (in *landing) refused(p kintsugi.PushID, reason string) {
 	in.e.send(kintsugi.Refused{Push: p, Step: in.r.core.Awaited(p), Reason: reason})
 }
 
-// landingBuffer returns a buffer for one push, one that was used before if there is one.
+// landingBuffer returns a buffer for one push. It reuses a buffer if possible.
 func (r *replica) landingBuffer() *held {
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	if k := len(r.spare); k > 0 {
@@ -536,7 +537,7 @@ func (r *replica) landingBuffer() *held {
 	return &held{values: make([]uint64, n), have: make([]bool, n), left: n}
 }
 
-// withFence returns m as if it had been sent under another fence.
+// withFence returns m with another fence.
 func withFence(m kintsugi.ControlMessage, f kintsugi.Fence) kintsugi.ControlMessage {
 	switch m := m.(type) {
 	case kintsugi.Members:
@@ -552,8 +553,8 @@ func withFence(m kintsugi.ControlMessage, f kintsugi.Fence) kintsugi.ControlMess
 	return m
 }
 
-// productsOf makes up the by-products of a step from what it wrote: numbers that a controller can work with, the
-// same in every replay.
+// productsOf computes numbers that stand for the by-products of a step, from what the step wrote. A
+// controller can work with them, and they are the same in every replay.
 func productsOf(c *kintsugi.Commit, values []uint64) []kintsugi.Products {
 	products := make([]kintsugi.Products, len(values))
 	if c.Want == 0 {

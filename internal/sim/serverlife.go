@@ -13,7 +13,7 @@ var errNoCopy = errors.New("the view relies on a copy that is not here")
 
 var errOver = fmt.Errorf("%w: the view is over", kintsugi.ErrStaleView)
 
-// What the first message of a stream asks for.
+// The first message of a stream, which says what the stream is for.
 type (
 	controlCall struct{ shard kintsugi.ShardID }
 	pushCall    struct{ shard kintsugi.ShardID }
@@ -26,17 +26,17 @@ type serverLife struct {
 	*proc
 	c       *Cluster
 	member  kintsugi.Member
-	holds   kintsugi.Line // of the state that it has found outside of itself
+	holds   kintsugi.Line // line of the state that it has found outside its process
 	tenure  *tenure
-	left    *tenure        // the one before, as long as there is none
-	queued  *kintsugi.View // the newest view that is known and not entered
+	left    *tenure        // the last tenure, while there is no current one
+	queued  *kintsugi.View // the newest known view, which is not entered yet
 	seen    kintsugi.ViewNumber
-	whole   kintsugi.ViewNumber // that took it in, and in which it has caught up
-	busy    bool                // entering a view
-	felt    time.Duration       // when the coordinator has heard last of its pulse
-	doubted bool                // it has taken this life for dead
+	whole   kintsugi.ViewNumber // the view that took it in and in which it has caught up
+	busy    bool                // it is entering a view
+	felt    time.Duration       // when the coordinator last heard its pulse
+	doubted bool                // the coordinator has taken this life for dead
 
-	attempts uint64 // of its replicas to follow the one before
+	attempts uint64 // number of attempts of its replicas to follow another one
 	waiting  []call
 
 	leaving, holding bool // see place
@@ -53,7 +53,7 @@ type call struct {
 type tenure struct {
 	server    *serverLife
 	view      *kintsugi.View
-	replicas  []*replica // by shard; nil: not here
+	replicas  []*replica // by shard; nil: not on this server
 	conductor *conducting
 	streams   []*end
 	over      bool
@@ -71,7 +71,8 @@ func (c *Cluster) startServer(id int) {
 	c.registry.observe(s.proc, s.look)
 }
 
-// stayRegistered keeps the server's lease, and ends the process when a later life has its place.
+// stayRegistered keeps the server's lease, and ends the process if a later life has taken its
+// place.
 func (s *serverLife) stayRegistered() {
 	s.c.registry.call(s.proc, func() error { return s.c.registry.register(s) }, func(err error) {
 		if errors.Is(err, kintsugi.ErrFenced) {
@@ -82,7 +83,7 @@ func (s *serverLife) stayRegistered() {
 	})
 }
 
-// look follows the view that counts.
+// look reacts to a new view.
 func (s *serverLife) look() {
 	v := s.c.registry.view
 	if s.heed(); s.dead || v == nil || v.Number <= s.seen {
@@ -92,7 +93,7 @@ func (s *serverLife) look() {
 	s.enter()
 }
 
-// enter leaves the view before and takes up what the queued one assigns to this server.
+// enter leaves the current view and takes the shards that the queued view assigns to this server.
 func (s *serverLife) enter() {
 	if s.busy || s.queued == nil {
 		return
@@ -101,7 +102,7 @@ func (s *serverLife) enter() {
 	s.queued = nil
 	s.leave()
 	if v.Servers[s.member.Server].Incarnation != s.member.Incarnation {
-		return // a view of an earlier life: the coordinator will make another one
+		return // the view names an earlier life: the coordinator will make another one
 	}
 	if !slices.Contains(slices.Concat(v.Chains...), s.member.Server) {
 		s.left = nil
@@ -139,7 +140,7 @@ func (s *serverLife) enter() {
 			switch {
 			case err == nil:
 				t.conductor = newConducting(s.c, s.proc, v, fence)
-			case !errors.Is(err, errOtherView): // else the next one comes, and nobody conducts this one
+			case !errors.Is(err, errOtherView): // otherwise the next view follows, and nobody conducts this one
 				s.c.kill(s.proc, "it gets no fence: "+err.Error())
 				return
 			}
@@ -148,8 +149,8 @@ func (s *serverLife) enter() {
 	})
 }
 
-// hold returns the replica of a shard: the one that the server had before, if the line goes on with it, else one that
-// is loaded.
+// hold returns the replica of a shard: the one of the last view, if the line continues with it, and
+// otherwise a newly loaded one.
 func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	s, v := t.server, t.view
 	chunks := s.c.shards[id]
@@ -186,13 +187,13 @@ func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	return foundReplica(t, id)
 }
 
-// takeFence asks for a fence that is larger than any before.
+// takeFence requests a fence that is larger than all before.
 func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
 	var fence kintsugi.Fence
 	c.registry.call(p, func() error { fence = c.registry.nextFence(v.Fence); return nil }, func(err error) { then(fence, err) })
 }
 
-// conductorFence asks for one as long as v is the view that counts.
+// conductorFence requests a fence, which is given only while v is the view that counts.
 func (c *Cluster) conductorFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
 	var fence kintsugi.Fence
 	take := func() error {
@@ -207,7 +208,7 @@ func (c *Cluster) conductorFence(p *proc, v *kintsugi.View, then func(kintsugi.F
 	})
 }
 
-// serve begins a tenure and takes the streams that have waited for it.
+// serve begins a tenure and accepts the streams that have waited for it.
 func (s *serverLife) serve(t *tenure) {
 	s.busy, s.tenure, s.left = false, t, nil
 	s.c.say("%s serves view %d: line %d from step %d", s.name, t.view.Number, t.view.Line, t.view.RestoreStep)
@@ -217,7 +218,7 @@ func (s *serverLife) serve(t *tenure) {
 		}
 	}
 	if s.whole != t.view.Newest(s.member.Server) {
-		s.caughtUp() // in the view before, perhaps, which was over before it could say so
+		s.caughtUp() // it may have caught up in the last view, which was over before it could say so
 	}
 	if t.conductor != nil {
 		t.conductor.run()
@@ -293,7 +294,7 @@ func (s *serverLife) take(e *end, first any) {
 	e.pump()
 }
 
-// track remembers an open stream, so that it ends with the tenure.
+// track registers an open stream, so that it ends with the tenure.
 func (t *tenure) track(e *end) {
 	if len(t.streams) == cap(t.streams) {
 		open := t.streams[:0]

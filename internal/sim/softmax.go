@@ -10,21 +10,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// Softmax is multinomial logistic regression on images whose pixels are averaged in squares: a model so small
-// that a gradient takes microseconds, and convex, so that the truth about it can be computed. It is immutable
-// and safe for concurrent use.
+// Softmax is multinomial logistic regression on images that are averaged over squares of pixels. It
+// is so small that a gradient takes microseconds, and convex, so the true moments of its gradients
+// can be computed. It is immutable and safe for concurrent use.
 type Softmax struct {
 	batch  int
-	inputs int // the constant 1 included
+	inputs int // number of inputs, including the constant 1
 	n      int
 	x      []float32 // [n, inputs]
-	used   []uint16  // for each example the inputs that are not zero
-	from   []int32   // where those of example i begin; n+1 of them
+	used   []uint16  // for each example, the indices of inputs that are not zero
+	from   []int32   // n+1 offsets in used: the first of each example
 	y      []uint8
 }
 
-// NewSoftmax returns the model of the first n training images of a set, whose sides are divided by pool, with
-// gradients of batches of so many examples. A set that holds no images of at most ten classes is a usage error.
+// NewSoftmax returns the model for the first n training images of a set. The sides of images are
+// divided by pool, and gradients are those of batches of the given size. If the set has no images
+// or more than ten classes, that is a usage error.
 func NewSoftmax(set *data.Set, n, pool, batch int) (*Softmax, error) {
 	n = min(n, set.Train.Len())
 	channels, height, width := set.Shape[0], set.Shape[1], set.Shape[2]
@@ -40,7 +41,7 @@ func NewSoftmax(set *data.Set, n, pool, batch int) (*Softmax, error) {
 	}
 	set.Train.Fill(pixels, labels, indices)
 	low, high := slices.Min(pixels), slices.Max(pixels)
-	scale := 1 / (max(high-low, 1e-6) * float32(pool*pool)) // the background becomes 0, and is left out below
+	scale := 1 / (max(high-low, 1e-6) * float32(pool*pool)) // the background becomes 0, and is skipped below
 	for i := range n {
 		s.y[i] = uint8(labels[i])
 		row := s.x[i*s.inputs : (i+1)*s.inputs]
@@ -61,8 +62,8 @@ func NewSoftmax(set *data.Set, n, pool, batch int) (*Softmax, error) {
 	return s, nil
 }
 
-// centre takes the mean of each input off it. Photographs have no background that is black: what
-// all of them have in common would let a learning rate that suits the rest diverge.
+// centre subtracts its mean from each input. Photographs have no black background, and with the
+// common part a learning rate that suits the rest would diverge.
 func (s *Softmax) centre() {
 	for j := range s.inputs - 1 {
 		sum := 0.0
@@ -88,23 +89,23 @@ func (s *Softmax) index() {
 	}
 }
 
-// classes is how many the model tells apart. A set with fewer leaves the last ones unused.
+// classes is the number of classes of the model. If the set has fewer, the last ones are unused.
 const classes = 10
 
 // Values implements Problem.
 func (s *Softmax) Values() int { return s.inputs * classes }
 
-// WithBatch returns the same model with another batch size.
+// WithBatch returns the same model with another batch size. It shares memory with s.
 func (s *Softmax) WithBatch(batch int) *Softmax {
 	other := *s
 	other.batch = batch
 	return &other
 }
 
-// Init implements Problem: zero is as good as any other start of a convex model.
+// Init implements Problem. It starts from zero, as good as any other start of a convex model.
 func (s *Softmax) Init(params []float32) { clear(params) }
 
-// Gradient implements Problem: the mean over a batch of examples drawn with replacement.
+// Gradient implements Problem: the mean over a batch of examples that are drawn with replacement.
 func (s *Softmax) Gradient(params, grads []float32, source *rand.Rand) float64 {
 	clear(grads)
 	loss := 0.0
@@ -120,7 +121,7 @@ func (s *Softmax) Gradient(params, grads []float32, source *rand.Rand) float64 {
 
 // Part implements Divisible.
 func (s *Softmax) Part(params, grads []float32, source *rand.Rand, share float64) float64 {
-	part := int(share*float64(s.batch) + 1e-6) // what is done but for rounding is done
+	part := int(share*float64(s.batch) + 1e-6) // an example that is complete except for rounding counts as complete
 	if part < 1 {
 		return 0
 	}
@@ -142,8 +143,8 @@ func (s *Softmax) Full(params, grads []float32) float64 {
 	return loss / float64(s.n)
 }
 
-// Moments returns the truth about gradients at params: the square of the whole gradient, and the total variance of one
-// batch's. It overwrites grads.
+// Moments returns the true moments of gradients at params: the squared norm of the full gradient,
+// and the total variance of the gradient of one batch. It overwrites grads.
 func (s *Softmax) Moments(params, grads []float32) (square, variance float64) {
 	s.Full(params, grads)
 	for _, g := range grads {
@@ -166,7 +167,7 @@ func (s *Softmax) Moments(params, grads []float32) (square, variance float64) {
 	return square, (each/float64(s.n) - square) / float64(s.batch)
 }
 
-// Loss implements Problem: the mean over all examples.
+// Loss implements Problem: the mean loss over all examples.
 func (s *Softmax) Loss(params []float32) float64 {
 	loss := 0.0
 	var p [classes]float32
@@ -176,8 +177,8 @@ func (s *Softmax) Loss(params []float32) float64 {
 	return loss / float64(s.n)
 }
 
-// add adds the gradient of an example and returns its loss. The loops over classes are written out: they are where a
-// simulation spends its time.
+// add adds the gradient of an example to grads and returns its loss. The loops over classes are
+// unrolled, as a simulation spends most of its time here.
 func (s *Softmax) add(params, grads []float32, i int) float64 {
 	var p [classes]float32
 	loss := s.forward(params, i, &p)
@@ -199,7 +200,7 @@ func (s *Softmax) add(params, grads []float32, i int) float64 {
 	return loss
 }
 
-// forward sets p to the probabilities of the classes of an example and returns its loss.
+// forward sets p to the class probabilities of an example, and returns its loss.
 func (s *Softmax) forward(params []float32, i int, p *[classes]float32) float64 {
 	var p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 float32
 	x := s.x[i*s.inputs : (i+1)*s.inputs]

@@ -17,18 +17,18 @@ var (
 	errPublished = errors.New("another checkpoint has this name")
 )
 
-// store stands for the place of checkpoints: names are created once and never written again.
+// store simulates the store of checkpoints: a name is created once and never written again.
 type store struct {
 	c     *Cluster
-	slow  time.Duration // until when
+	slow  time.Duration // until this time
 	full  time.Duration
 	bad   time.Duration
 	parts map[string]*part
-	saved map[kintsugi.ChunkID][]savedChunk // in the order in which they were saved
+	saved map[kintsugi.ChunkID][]savedChunk // in the order of saving
 	runs  []*manifest                       // ascending by (line, step, fence)
 }
 
-// part is one shard's version in a checkpoint.
+// part is the version of one shard in a checkpoint.
 type part struct {
 	line   kintsugi.Line
 	step   kintsugi.Step
@@ -37,7 +37,7 @@ type part struct {
 	values []uint64
 }
 
-// savedChunk is a chunk in the running checkpoint. A part holds such chunks as well.
+// savedChunk is a chunk in the running checkpoint, or in a part.
 type savedChunk struct {
 	line  kintsugi.Line
 	step  kintsugi.Step
@@ -57,7 +57,7 @@ func (a *manifest) compare(b *manifest) int {
 	return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.step, b.step), cmp.Compare(a.fence, b.fence))
 }
 
-// took draws how long an operation of the store takes.
+// took draws the duration of an operation of the store.
 func (s *store) took() time.Duration {
 	if s.slow > s.c.now {
 		return s.c.between(100*time.Millisecond, 3*time.Second)
@@ -75,7 +75,7 @@ func (s *store) writeError() error {
 	return nil
 }
 
-// write makes a part durable under a name of its own.
+// write saves a part under a new name.
 func (s *store) write(x *part, fence kintsugi.Fence) (string, error) {
 	if err := s.writeError(); err != nil {
 		return "", err
@@ -93,7 +93,7 @@ func (s *store) write(x *part, fence kintsugi.Fence) (string, error) {
 	}
 }
 
-// publish creates a run manifest, unless its name is taken by another one.
+// publish creates a run manifest, unless its name already exists with another content.
 func (s *store) publish(m *manifest) error {
 	if err := s.writeError(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *store) newest() (roster.Checkpoint, error) {
 	return roster.Checkpoint{Manifest: m.name, Step: m.step, Line: m.line}, nil
 }
 
-// writeChunk makes one chunk durable.
+// writeChunk saves one chunk.
 func (s *store) writeChunk(id kintsugi.ChunkID, x savedChunk) error {
 	if err := s.writeError(); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (s *store) writeChunk(id kintsugi.ChunkID, x savedChunk) error {
 	return nil
 }
 
-// readRunning returns the newest values of a range of chunks that were saved on the lines that a view keeps, or those
-// that the first of them began with, and the versions that they are of.
+// readRunning returns the newest values of a range of chunks, and their versions. They were saved
+// on lines that a view keeps, or the first of these lines began with them.
 func (s *store) readRunning(v *kintsugi.View, chunks kintsugi.ChunkRange) (values []uint64, saved []kintsugi.Step, err error) {
 	values, step, err := s.read(v, chunks)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *store) readRunning(v *kintsugi.View, chunks kintsugi.ChunkRange) (value
 	return values, saved, nil
 }
 
-// newestOf returns the newest saved value of a chunk on the lines that a view keeps; nil: there is none.
+// newestOf returns the newest saved value of a chunk on the lines that a view keeps, or nil.
 func (s *store) newestOf(v *kintsugi.View, id kintsugi.ChunkID) (newest *savedChunk) {
 	for _, x := range s.saved[id] {
 		if v.Keeps <= x.line && x.line < v.Line && (newest == nil || cmp.Or(cmp.Compare(x.line, newest.line), cmp.Compare(x.step, newest.step)) >= 0) {

@@ -7,14 +7,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// settle is roster.Config.Settle here.
+// settle is roster.Config.Settle in this package.
 const settle = 200 * time.Millisecond
 
-// never is later than any run lasts.
+// never is later than the end of any run.
 const never = 1000 * time.Hour
 
-// estrange has two servers not reach each other for a while, again and again. Sometimes they do and
-// say that they do not: nothing may depend on what is said.
+// estrange makes two servers unable to reach each other for a while, again and again. Sometimes
+// they can, and only say that they cannot: nothing may depend on what they say.
 func (c *Cluster) estrange() {
 	if c.cfg.Strange == 0 || !c.storming() {
 		return
@@ -35,7 +35,7 @@ func (c *Cluster) estrange() {
 	})
 }
 
-// block lets two servers hear nothing of each other. Their streams break over it.
+// block makes two servers unable to reach each other. Their streams break.
 func (c *Cluster) block(a, b *proc, until time.Duration) {
 	c.say("%s and %s do not reach each other until %v", a.name, b.name, until)
 	c.blocked[[2]int{a.id, b.id}], c.blocked[[2]int{b.id, a.id}] = until, until
@@ -46,8 +46,8 @@ func (c *Cluster) block(a, b *proc, until time.Duration) {
 	}
 }
 
-// finds lets a server say that it does not reach another one, after a while, and that it does
-// again, some time after it has come to.
+// finds makes a server report, after a while, that it does not reach another one, and later, some
+// time after it does again, that it does.
 func (s *serverLife) finds(other *serverLife, until time.Duration) {
 	at := s.c.now + s.c.between(0, 500*time.Millisecond)
 	if at >= until {
@@ -68,7 +68,8 @@ func (s *serverLife) finds(other *serverLife, until time.Duration) {
 	})
 }
 
-// leftOut notes who is in no chain of a view although it lives: one of two that do not reach each other.
+// leftOut counts the living servers that are in no chain of a view because they do not reach
+// another server.
 func (c *Cluster) leftOut(v kintsugi.View) {
 	in := slices.Concat(v.Chains...)
 	for i, s := range c.servers {

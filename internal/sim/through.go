@@ -9,42 +9,43 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// PathWay is what becomes of what workers have learnt alone in an outage (kintsugi.KeepLocal) when
-// a part of the parameters comes back older, on a line that keeps the rest.
+// PathWay says how steps use what workers have learnt alone in an outage (kintsugi.KeepLocal), if a
+// part of the parameters is restored to an older version, on a line that keeps the rest.
 type PathWay uint8
 
-// The ways.
+// The ways of using a path.
 const (
-	PathDropped    PathWay = iota // all of it is dropped: nobody has learnt anything
-	PathStayed                    // a path counts where the parameters stayed as they were
-	PathDiscounted                // and elsewhere divided by 1 and the steps by which they are older
-	PathAsItWas                   // and elsewhere as well
-	PathBack                      // and elsewhere as what leads to its end: kept.Queue.Onto, what workers do
+	PathDropped    PathWay = iota // everything is dropped, as if nothing had been learnt
+	PathStayed                    // the path is used only where the parameters were kept
+	PathDiscounted                // and elsewhere divided by 1 plus the number of steps by which they are older
+	PathAsItWas                   // and elsewhere too, unchanged
+	PathBack                      // and elsewhere as the difference to its end: kept.Queue.Onto, as workers do
 )
 
-// String returns the way in words.
+// String describes the way in words.
 func (w PathWay) String() string {
 	return [...]string{"dropped", "where the shards stayed", "elsewhere by staleness", "everywhere", "elsewhere back to its end"}[w]
 }
 
-// PathWays returns all of them.
+// PathWays returns all ways.
 func PathWays() []PathWay {
 	return []PathWay{PathDropped, PathStayed, PathDiscounted, PathAsItWas, PathBack}
 }
 
-// Through is an outage of all servers in a Training whose steps count one gradient each, after
-// which a part of the parameters comes back older.
+// Through is an outage of all servers in a Training whose steps count one gradient each. After the
+// outage, a part of the parameters is restored to an older version.
 type Through struct {
-	Step  kintsugi.Step // after which the servers go
-	Alone int           // gradients that each worker computes meanwhile
-	Lost  float64       // the part of the parameters that comes back older, from the first on
-	Age   kintsugi.Step // by how many steps
+	Step  kintsugi.Step // the servers go away after it
+	Alone int           // number of gradients that each worker computes meanwhile
+	Lost  float64       // share of the parameters that is restored, beginning with the first
+	Age   kintsugi.Step // age of the restored version, in steps
 	Way   PathWay
 }
 
-// Train trains up to the outage and beyond it: Steps of t are those after it, which is what Each is
-// told of. It returns the losses before the outage, and of what the servers come back with; and how
-// many paths were dropped since they pointed apart from the first gradient on the new parameters.
+// Train trains up to the outage and after it. t.Steps is the number of steps after the outage, and
+// t.Each is called for these only. It returns the loss before the outage, the loss of the
+// parameters after the restore, and the number of paths that were dropped because they pointed away
+// from the first gradient on the new parameters.
 func (o Through) Train(t Training) (before, back float64, apart int, err error) {
 	if t.Consistency.PerWorker < 2 || t.Schedule.Decay != 0 || t.Schedule.Momentum != 0 || o.Alone < 0 || o.Lost < 0 || o.Lost > 1 || o.Age > o.Step || o.Step < kintsugi.Step(t.Workers) {
 		return 0, 0, 0, fmt.Errorf("%w: an outage takes steps of one gradient each with a constant rate, a part of the parameters, and an age that is not before the start", kintsugi.ErrUsage)
@@ -70,9 +71,9 @@ func (o Through) Train(t Training) (before, back float64, apart int, err error) 
 	copy(base[:lost.Hi], versions[o.Step-o.Age])
 	after := t
 	after.From, after.Kept = base, make([]kept.Gradient, t.Workers)
-	after.Seed += 1 << 20 // else its batches are those of the steps before
+	after.Seed += 1 << 20 // otherwise its batches would be those of the first part
 	for slot := range after.Kept {
-		version := o.Step - kintsugi.Step(slot) // as the steps before have left them: each has read the version that has just counted it
+		version := o.Step - kintsugi.Step(slot) // in the first part each worker has read the version that counted its last gradient
 		g := o.path(t, slot, version, versions[version], base, lost)
 		if g.Moved {
 			fresh := make([]float32, len(base))
@@ -123,7 +124,7 @@ func (o Through) path(t Training, slot int, version kintsugi.Step, params, base 
 	return g
 }
 
-// ThroughPreset is how steps count in a Training that goes Through an outage.
+// ThroughPreset parses how steps count gradients in a Training with a Through.
 func ThroughPreset(text string, workers int) (agg.Config, error) {
 	c, err := agg.Preset(text)
 	if err == nil && (c.Quota != 1 || c.Pace().Staleness != kintsugi.Infinite) {

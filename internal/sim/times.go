@@ -10,22 +10,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Times draws how many seconds a worker takes for a gradient and its push. It is safe for concurrent use.
+// Times draws the seconds that a worker takes for a gradient and its push. It is safe for
+// concurrent use.
 type Times struct {
 	spec   string
-	draw   func(rng *rand.Rand) float64 // mean 1
-	mean   float64                      // seconds
-	traces [][]float64                  // by slot modulo their number: recorded seconds; nil: drawn
+	draw   func(rng *rand.Rand) float64 // with mean 1
+	mean   float64                      // in seconds
+	traces [][]float64                  // recorded seconds, by slot modulo the number of traces; nil: drawn
 }
 
-// TimesForms lists the forms that ParseTimes reads.
+// TimesForms lists the forms that ParseTimes accepts.
 func TimesForms() []string {
 	return []string{"constant", "exp:ALPHA", "pareto:SHAPE", "lognormal:SIGMA"}
 }
 
-// ParseTimes reads a distribution whose mean is so many seconds: "exp:A" is 1 − A + A·Exp, "pareto:S" has
-// the tail x⁻ˢ (S above 1), "lognormal:S" is the exponential of a normal of deviation S. Anything else is a usage
-// error.
+// ParseTimes parses a distribution. Its mean is mean seconds. "exp:A" is 1 − A + A·Exp. "pareto:S"
+// has the tail x⁻ˢ, with S above 1. "lognormal:S" is the exponential of a normal distribution with
+// standard deviation S. Other text is a usage error.
 func ParseTimes(spec string, mean float64) (Times, error) {
 	name, text, _ := strings.Cut(spec, ":")
 	x, err := strconv.ParseFloat(text, 64)
@@ -49,10 +50,11 @@ func ParseTimes(spec string, mean float64) (Times, error) {
 	return t, nil
 }
 
-// String says where the times come from.
+// String returns the distribution, or the source of recorded times.
 func (t Times) String() string { return t.spec }
 
-// of returns what the next gradient of slot takes; count is how many it has begun before.
+// of returns the time of the next gradient of slot; count is the number of gradients that it has
+// begun before.
 func (t Times) of(slot, count int, offset uint64, rng *rand.Rand) float64 {
 	if t.traces != nil {
 		s := t.traces[slot%len(t.traces)]
@@ -61,15 +63,16 @@ func (t Times) of(slot, count int, offset uint64, rng *rand.Rand) float64 {
 	return t.mean * t.draw(rng)
 }
 
-// Slowdown makes some workers slower for a while.
+// Slowdown makes some workers slower for some time.
 type Slowdown struct {
 	Factor      float64
-	First, Last int     // slots
-	From, Until float64 // seconds; Until 0: to the end
+	First, Last int     // first and last slot
+	From, Until float64 // in seconds; Until 0: to the end
 }
 
-// ParseSlowdown reads "xFACTOR for SHARE from SECONDSs" and then, if wanted, "until SECONDSs": SHARE is "half",
-// "all" or a percentage such as "25%" of the workers, those with the smallest slots. Anything else is a usage error.
+// ParseSlowdown parses "xFACTOR for SHARE from SECONDSs", optionally followed by "until SECONDSs".
+// SHARE is "half", "all" or a percentage such as "25%" of the workers, those with the smallest
+// slots. Other text is a usage error.
 func ParseSlowdown(text string, workers int) (Slowdown, error) {
 	bad := fmt.Errorf("%w: slowdown %q: write it as \"x5 for half from 100s\" or \"x3 for 25%% from 10s until 60s\"", kintsugi.ErrUsage, text)
 	w := strings.Fields(text)
@@ -98,7 +101,7 @@ func ParseSlowdown(text string, workers int) (Slowdown, error) {
 	return s, nil
 }
 
-// factor returns how many times longer a gradient takes that slot begins at a time.
+// factor returns how many times longer a gradient takes that slot begins at the given time.
 func (s Slowdown) factor(slot int, at float64) float64 {
 	if slot < s.First || slot > s.Last || at < s.From || (s.Until > 0 && at >= s.Until) {
 		return 1

@@ -17,16 +17,16 @@ type Sample struct {
 	Slot    int
 	Seconds float64 // positive
 
-	// GivenUp says that the worker was interrupted after that time. What the gradient would have
-	// taken is not known: it is taken to be what another one of the same worker took that was
-	// longer, each of them in turn. Where there is none the time itself stands for it, which makes
-	// that worker faster than it was.
+	// GivenUp says that the worker was interrupted after that time, so the full time of the
+	// gradient is not known. It is replaced by a longer time of another gradient of the same
+	// worker, each of these in turn. If there is none, the time itself is used, which makes the
+	// worker faster than it was.
 	GivenUp bool
 }
 
-// Recorded returns times that repeat samples, of each slot in their order. Each worker takes the times of the slot with
-// its number, modulo that of slots, in a random rotation, over and over. Slots below the largest one that have no
-// samples are a usage error, as are seconds that are not positive.
+// Recorded returns times that repeat samples, for each slot in their order. A worker uses the times
+// of the slot with its number, modulo the number of slots, over and over from a random start. If a
+// slot below the largest has no samples, or a time is not positive, that is a usage error.
 func Recorded(samples []Sample) (Times, error) {
 	t := Times{spec: "recorded"}
 	var bySlot [][]Sample
@@ -57,8 +57,8 @@ func Recorded(samples []Sample) (Times, error) {
 	return t, nil
 }
 
-// complete returns the times of one worker, with those that were given up taken from longer ones,
-// and for how many there was none.
+// complete returns the times of one worker. It replaces the times of gradients that were given up
+// by longer ones; unknown is the number of those without a longer one.
 func complete(list []Sample) (trace []float64, unknown int) {
 	var whole []float64
 	for _, s := range list {
@@ -86,8 +86,8 @@ func complete(list []Sample) (trace []float64, unknown int) {
 
 const longestLine = 1 << 20 // bytes
 
-// ReadTimes reads recorded times for Recorded, one JSON object a line with "slot", "seconds" and,
-// where the gradient was given up after them, "given_up".
+// ReadTimes reads recorded times for Recorded: one JSON object per line with "slot" and "seconds",
+// and "given_up" if the gradient was given up after that time.
 func ReadTimes(r io.Reader) (Times, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, longestLine)

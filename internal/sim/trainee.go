@@ -32,7 +32,7 @@ func (h *theatre) born(slot int) {
 	}
 }
 
-// die ends a life; the next begins later.
+// die ends a life; the next one begins later.
 func (h *theatre) die(slot int) {
 	w := &h.hands[slot]
 	w.alive = false
@@ -67,7 +67,8 @@ func (h *theatre) toWorker(slot int, m kintsugi.ConductorMessage) {
 	}
 }
 
-// offer pushes what a worker has kept, before its first gradient. It goes on when it hears what became of that.
+// offer pushes what a worker has kept, before its first gradient. The worker continues when it
+// knows the fate of that push.
 func (h *theatre) offer(slot int) {
 	w, g := &h.hands[slot], h.Kept[slot]
 	id := h.id(slot)
@@ -80,18 +81,18 @@ func (h *theatre) offer(slot int) {
 	h.core.HandleTicket(h.clock(), t)
 }
 
-// newest returns the newest version that may be read, step or a later one.
+// newest returns the newest version that may be read. It is at least step.
 func (h *theatre) newest(step kintsugi.Step) kintsugi.Step { return max(step, h.released) }
 
-// hears is what a worker does about a release: whoever waits goes on, and whoever is at a gradient that it makes
-// useless gives that up, if that is its way.
+// hears is a worker's reaction to a release: a waiting worker goes on; a worker whose gradient has
+// become useless gives it up, if that is its Busy policy.
 func (h *theatre) hears(slot int, m kintsugi.Released) {
 	w := &h.hands[slot]
 	pace := h.Consistency.Pace()
 	switch {
 	case w.working:
 		if pace.Busy == kintsugi.Interrupt && pace.Staleness != kintsugi.Infinite && m.Step > w.version+kintsugi.Step(pace.Staleness) {
-			h.core.HandleTicket(h.clock(), kintsugi.Ticket{Push: h.id(slot), Compute: h.since(w.since)}) // given up
+			h.core.HandleTicket(h.clock(), kintsugi.Ticket{Push: h.id(slot), Compute: h.since(w.since)}) // the gradient is given up
 			h.read(slot, m.Step)
 		}
 	case w.settled(kintsugi.Slot(slot), m.Counted) || h.credit(w):
@@ -112,7 +113,7 @@ func (w *trainee) settled(slot kintsugi.Slot, counted []kintsugi.PushID) bool {
 	return lo < len(counted) && counted[lo].Slot == slot
 }
 
-// credit reports whether a worker may push once more without hearing what became of its pushes.
+// credit reports whether a worker may push again before it knows the fate of its open pushes.
 func (h *theatre) credit(w *trainee) bool { return len(w.pushed) < h.Consistency.Pace().Credit }
 
 func (h *theatre) id(slot int) kintsugi.PushID {
@@ -150,8 +151,9 @@ func (h *theatre) begin(slot int) {
 	h.after(took, slot, func() { h.finish(slot) })
 }
 
-// compute computes the gradient that a worker is at on the newest version. Where late gradients count that is
-// when it is begun; else when it is finished, and then it is still the newest or need not be computed at all.
+// compute computes the current gradient of a worker on the newest version. If late gradients count,
+// that is done when the gradient is begun. Otherwise it is done when the gradient is finished: its
+// version is then still the newest, or it need not be computed at all.
 func (h *theatre) compute(slot int) {
 	w := &h.hands[slot]
 	if n := len(h.spare); n > 0 {
@@ -162,7 +164,7 @@ func (h *theatre) compute(slot int) {
 	w.loss = h.Problem.Gradient(h.params, w.grads, h.batch(slot))
 }
 
-// batch returns what draws the batch of the gradient that a worker is at.
+// batch returns the random source for the batch of a worker's current gradient.
 func (h *theatre) batch(slot int) *rand.Rand {
 	id := h.id(slot)
 	place := uint64(slot)
@@ -173,7 +175,8 @@ func (h *theatre) batch(slot int) *rand.Rand {
 	return rand.New(rand.NewPCG(h.Seed^place<<40, uint64(id.Version)<<16|uint64(id.Sequence)))
 }
 
-// partial returns what the workers have so far of gradients on a version, each with its examples in batches.
+// partial returns the partial gradients of workers that are still computing on a version, each with
+// its number of batches.
 func (h *theatre) partial(version kintsugi.Step) []kernels.Operand {
 	var list []kernels.Operand
 	for slot := range h.hands {

@@ -15,9 +15,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// Training describes a run that computes real gradients under virtual time: the conductor's core as it is, one
-// shard without delay, and workers that take as long as is drawn. Nothing goes wrong in it but that workers are
-// slow and die; that is what Run is for. The same Training gives the same run, to the bit.
+// Training is a run that computes real gradients under virtual time: the real conductor core, one
+// shard without delay, and workers whose times are drawn. Its only faults are slow and dying
+// workers; for other faults see Run. The same Training gives the same run, to the bit.
 type Training struct {
 	Seed        uint64
 	Workers     int
@@ -31,46 +31,46 @@ type Training struct {
 	Apply float64 // seconds from a commit to its release
 	Ask   float64 // seconds that Pull takes to ask for the newest version
 
-	// Lifetime is the mean number of seconds until a worker dies, exponentially distributed; it comes back after
-	// Rebirth seconds. 0: nobody dies.
+	// Lifetime is the mean number of seconds until a worker dies, exponentially distributed. The
+	// worker comes back after Rebirth seconds. 0: no deaths.
 	Lifetime, Rebirth float64
 
-	// Ranked gives gradients their batches by the order in which they arrive, not by slot. All
-	// batches are drawn alike, so that this changes no distribution; but with a fixed quota the
-	// model then depends on the quota and the seed alone, and not on the times.
+	// Ranked gives gradients their batches by the order in which they arrive, and not by slot. All
+	// batches have the same distribution, so this changes no distribution. But with a fixed quota,
+	// the model then depends only on the quota and the seed, and not on the times.
 	Ranked bool
 
-	// Anytime, if set, has a step count not only its quota of gradients, but also what workers have
-	// of theirs by then that are still at one on the same version, for as many examples as they
-	// have been through. Asking for these and getting them costs a step so many seconds; nothing
-	// else of it is free either in a cluster, but here. The Problem must be a Divisible.
+	// Anytime, if set, makes a step also count partial gradients: those that workers are still
+	// computing on the same version, with the examples they have processed so far. Requesting and
+	// receiving them takes the given number of seconds per step; all other costs that this would
+	// have in a cluster are ignored. The Problem must be a Divisible.
 	Anytime *float64
 
-	// From, if set, are the parameters of version 0, in place of the Problem's. Kept are the paths
-	// that workers offer before they compute anything, by slot; one without values is none. See
-	// Through.
+	// From, if set, are the parameters of version 0, instead of the Problem's. Kept are the paths,
+	// by slot, that workers offer before they compute anything; an entry without values is no path.
+	// See Through.
 	From []float32
 	Kept []kept.Gradient
 
-	// Chosen, if set, is told of what a controller has chosen for a step that is released, before Each.
+	// Chosen, if set, is called before Each with what a controller has chosen for a released step.
 	Chosen func(dbw.Choice)
 
-	// Each is told of every released step: its event, and the parameters of its version, which it must not keep.
-	// The run ends when it returns false.
+	// Each is called for every released step with its event and the parameters of its version,
+	// which it must not keep. The run ends when it returns false.
 	Each func(e kintsugi.StepEvent, params []float32) bool
 }
 
-// Trained is what a Training came to.
+// Trained is the result of a Training.
 type Trained struct {
 	Steps   kintsugi.Step
-	Seconds float64 // virtual
+	Seconds float64 // of virtual time
 	Deaths  int
-	Late    int // gradients that were refused, thrown away or given up
+	Late    int // number of gradients that were refused, thrown away or given up
 	Counted int
 	Params  []float32
 }
 
-// theatre is a Training under way.
+// theatre is a running Training.
 type theatre struct {
 	*Training
 	rng      *rand.Rand
@@ -87,7 +87,7 @@ type theatre struct {
 
 	params, next, before []float32
 	state, nextState     [2][]float32
-	chosen               dbw.Choice // of the step that is committed
+	chosen               dbw.Choice // for the committed step
 	result               Trained
 	over                 bool
 	err                  error
@@ -97,20 +97,20 @@ type theatre struct {
 type trainee struct {
 	incarnation kintsugi.Incarnation
 	alive       bool
-	version     kintsugi.Step // it computes on, or has pushed on
+	version     kintsugi.Step // version that it computes on or has pushed on
 	sequence    uint32
 	working     bool
-	life        uint64 // changes whenever what it was at is given up
+	life        uint64 // changes whenever the current work is given up
 	begun       int
-	since       float64 // when it has begun what it is at
-	took        float64 // how long that takes
+	since       float64 // start of the current work
+	took        float64 // duration of the current work
 	offset      uint64  // where it begins in a recorded trace
 	grads       []float32
 	loss        float64
 	pushed      map[kintsugi.PushID][]float32
 }
 
-// happening is something at a time.
+// happening is a future event.
 type happening struct {
 	at    float64
 	order uint64
@@ -136,11 +136,11 @@ func (a *agenda) Pop() any {
 
 const simLine, simFence = 1, 1
 
-// vain is how often each worker may die without a step in between until a Training is given up:
-// virtual time would go on for ever.
+// vain is how often each worker may die without a step in between before a Training is given up.
+// Otherwise it might go on for ever.
 const vain = 1000
 
-// latest is when virtual time ends, in seconds: a time.Duration holds 292 years.
+// latest is the end of virtual time, in seconds: a time.Duration can hold 292 years.
 const (
 	years  = 200
 	latest = years * 365.25 * 86400
@@ -195,15 +195,16 @@ func (h *theatre) clock() time.Time {
 	return Epoch().Add(time.Duration(h.now * float64(time.Second)))
 }
 
-// since returns how long ago a time was.
+// since returns the time that has passed since at.
 func (h *theatre) since(at float64) time.Duration {
 	return time.Duration((h.now - at) * float64(time.Second))
 }
 
-// Epoch returns the moment at which virtual time begins.
+// Epoch returns the beginning of virtual time.
 func Epoch() time.Time { return time.Unix(1_000_000, 0) }
 
-// after does something later. Of a worker, unless it has given up by then what it is at; slot −1: in any case.
+// after schedules what. If slot is not −1, it is dropped if that worker has given up its current
+// work by then.
 func (h *theatre) after(seconds float64, slot int, what func()) {
 	h.order++
 	e := happening{at: h.now + seconds, order: h.order, slot: slot, what: what}
@@ -213,9 +214,9 @@ func (h *theatre) after(seconds float64, slot int, what func()) {
 	heap.Push(&h.events, e)
 }
 
-// tick lets the conductor notice time: by a thousandth of the time in which nothing else happens,
-// where that is more than the tick of a conductor, or hours of waiting would take as long as hours
-// do.
+// tick lets the conductor notice the time. The interval is a thousandth of the time in which
+// nothing else happens, if that is longer than the conductor's tick. Otherwise hours of waiting
+// would take hours to simulate.
 func (h *theatre) tick() {
 	h.core.Tick(h.clock())
 	pause := conductorTick.Seconds()
@@ -225,7 +226,7 @@ func (h *theatre) tick() {
 	h.after(pause, -1, h.tick)
 }
 
-// perform carries out what the core owes.
+// perform carries out the effects of the core.
 func (h *theatre) perform() {
 	for !h.over && h.err == nil {
 		ready := h.core.Ready()
@@ -266,7 +267,7 @@ func (h *theatre) note(e kintsugi.RunEvent) {
 	}
 }
 
-// toShard is the one shard.
+// toShard is the only shard: it answers a control message.
 func (h *theatre) toShard(m kintsugi.ControlMessage) {
 	answer := func(m kintsugi.ReplicaMessage) { h.core.HandleReplica(h.clock(), m) }
 	switch m := m.(type) {
@@ -302,8 +303,8 @@ func (h *theatre) free(p kintsugi.PushID) {
 	}
 }
 
-// apply does a step, with the kernel of the real shards. partial are gradients of parts of a batch
-// that are counted too.
+// apply executes a step with the kernel of the real shards. partial are partial gradients that are
+// counted too.
 func (h *theatre) apply(c kintsugi.Commit, partial []kernels.Operand) {
 	o := c.Optimizer
 	s := kernels.Step{

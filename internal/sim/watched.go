@@ -6,13 +6,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// watched is what the workers of a run see.
+// watched records what the workers of a run see.
 type watched struct {
 	pulls  []pulled
 	pushes []pushed
 }
 
-// pulled is a read that has come to a version.
+// pulled is a read that has received a version.
 type pulled struct {
 	line      kintsugi.Line
 	slot      kintsugi.Slot
@@ -21,7 +21,7 @@ type pulled struct {
 	call, end time.Duration
 }
 
-// pushed is a push that was sent, and the step that counts it, if the worker has heard of one.
+// pushed is a push, and the step that counts it, if the worker was told of one.
 type pushed struct {
 	id        kintsugi.PushID
 	step      kintsugi.Step
@@ -40,7 +40,7 @@ func (w *watched) pushed(s *session) {
 	}
 }
 
-// settled notes what became of the newest push of a session.
+// settled records the fate of the newest push of a session.
 func (w *watched) settled(s *session, o outcome) {
 	if w == nil || o.refused != nil {
 		return
