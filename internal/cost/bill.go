@@ -2,64 +2,64 @@ package cost
 
 import "math"
 
-// Usage is what a run took, in the units of the machine. Seconds are of the run's clock.
+// Usage is the resources that a run used. Seconds are of the run's clock.
 type Usage struct {
 	WallSeconds float64
-	NodeSeconds ByRole // of all places, from the beginning of the run to its end
-	Absent      ByRole // of those: between the end of a process and the beginning of the next one in its place
+	NodeSeconds ByRole // of all places, from the beginning to the end of the run
+	Absent      ByRole // part of NodeSeconds between the end of a process and the start of the next one in its place
 
 	CPUSeconds  ByRole  // of all processes that have ended; zero: not known
-	BusySeconds float64 // in which workers were computing or sending a gradient
+	BusySeconds float64 // workers were computing or sending a gradient
 
-	Computed uint64 // gradients that were finished, or given up on the way
-	Counted  uint64 // by steps
-	Useful   uint64 // counted by steps that stayed
+	Computed uint64 // gradients finished or given up
+	Counted  uint64 // gradients counted by steps
+	Useful   uint64 // gradients counted by steps that were not taken back
 
 	Accuracy float64 // of the last evaluation, in [0, 1]; NaN: none
 
 	Replicas      int     // of each shard
-	SavingSeconds float64 // in which steps waited for the checkpoint
+	SavingSeconds float64 // steps waited for the checkpoint
 
-	OutageSeconds  float64 // in which a failure waited for the next step
-	ReworkSeconds  float64 // in which steps were done again
-	LaggingSeconds float64 // in which the steps were done by which partial recoveries fell behind
-	HandingSeconds float64 // by which the steps around an announced departure took longer than others
+	OutageSeconds  float64 // a failure waited for the next step
+	ReworkSeconds  float64 // steps were repeated
+	LaggingSeconds float64 // time of the steps by which partial recoveries fell behind
+	HandingSeconds float64 // extra time of the steps around announced departures
 }
 
-// A Bill is what a run took, and in money what it cost. Quantities that are not known are nil.
+// A Bill is what a run used, and what that cost. Unknown quantities are nil.
 type Bill struct {
 	WallSeconds   float64 `json:"wall_seconds"`
 	NodeSeconds   ByRole  `json:"node_seconds"`
-	AbsentSeconds ByRole  `json:"absent_node_seconds"` // of them: the place was empty
+	AbsentSeconds ByRole  `json:"absent_node_seconds"` // part of node_seconds in which the place was empty
 	CPUSeconds    *ByRole `json:"cpu_seconds"`         // null: not recorded
 
-	WorkerBusy *float64 `json:"worker_busy_fraction"` // of the workers' node-seconds: computing or sending a gradient
+	WorkerBusy *float64 `json:"worker_busy_fraction"` // share of the workers' node-seconds spent computing or sending a gradient
 
 	ComputedGradients uint64   `json:"computed_gradients"`
-	UsefulGradients   uint64   `json:"useful_gradients"` // counted by steps that stayed
+	UsefulGradients   uint64   `json:"useful_gradients"` // counted by steps that were not taken back
 	UsefulFraction    *float64 `json:"useful_fraction"`
 
 	Steady  Steady  `json:"steady_tax"`
 	Failure Failure `json:"failure_tax"`
 
 	Prices   string `json:"prices"`    // "": none were given
-	OnDemand *Money `json:"on_demand"` // null: none were given
+	OnDemand *Money `json:"on_demand"` // null: no prices were given
 	Spot     *Money `json:"spot"`
 }
 
-// Steady is what protecting a run takes while nothing fails.
+// Steady is the cost of protecting a run while nothing fails.
 type Steady struct {
 	CheckpointNodeSeconds float64 `json:"checkpoint_node_seconds"` // all nodes, while steps wait for the checkpoint
-	CopyNodeSeconds       float64 `json:"copy_node_seconds"`       // the share of the servers that holds copies: (R − 1) / R of them
-	CopyCPUSeconds        float64 `json:"copy_cpu_seconds"`        // the same share of what the servers computed: at most so much
+	CopyNodeSeconds       float64 `json:"copy_node_seconds"`       // the share of the servers that holds copies, (R − 1) / R
+	CopyCPUSeconds        float64 `json:"copy_cpu_seconds"`        // the same share of the servers' CPU time, an upper bound
 	Fraction              float64 `json:"fraction"`                // of all node-seconds
 }
 
-// Failure is what failures take.
+// Failure is the cost of failures.
 type Failure struct {
-	OutageNodeSeconds float64 `json:"outage_node_seconds"` // all nodes, from a loss to the next step
-	ReworkNodeSeconds float64 `json:"rework_node_seconds"` // all nodes, on steps that are done again, or that a partial recovery fell behind
-	NoticeNodeSeconds float64 `json:"notice_node_seconds"` // all nodes, on what departures that were announced made steps longer
+	OutageNodeSeconds float64 `json:"outage_node_seconds"` // all nodes, from a failure to the next step
+	ReworkNodeSeconds float64 `json:"rework_node_seconds"` // all nodes, during repeated steps and the steps by which partial recoveries fell behind
+	NoticeNodeSeconds float64 `json:"notice_node_seconds"` // all nodes, during the extra time of steps around announced departures
 	Fraction          float64 `json:"fraction"`            // of all node-seconds
 }
 
@@ -69,11 +69,11 @@ type Money struct {
 	Steady  float64 `json:"steady_tax"`
 	Failure float64 `json:"failure_tax"`
 
-	PerPoint    *float64 `json:"per_accuracy_point"`        // null: the run has no accuracy, or none above 0
-	PerThousand *float64 `json:"per_1000_useful_gradients"` // null: there are none
+	PerPoint    *float64 `json:"per_accuracy_point"`        // null: the run has no accuracy above 0
+	PerThousand *float64 `json:"per_1000_useful_gradients"` // null: there are no useful gradients
 }
 
-// BillOf computes a bill. Without prices (priced false) it has no money.
+// BillOf computes a bill. If priced is false, the bill has no money.
 func BillOf(u Usage, p Prices, priced bool) Bill {
 	b := Bill{
 		WallSeconds: u.WallSeconds, NodeSeconds: u.NodeSeconds, AbsentSeconds: u.Absent,
@@ -102,14 +102,14 @@ func BillOf(u Usage, p Prices, priced bool) Bill {
 	return b
 }
 
-// taxes returns the node-seconds of both, by role.
+// taxes returns the node-seconds of the two taxes, by role.
 func (u *Usage) taxes() (steady, failure ByRole) {
 	steady = u.during(u.SavingSeconds).Plus(u.copies(u.NodeSeconds))
 	failure = u.during(u.OutageSeconds + u.ReworkSeconds + u.LaggingSeconds + u.HandingSeconds)
 	return steady, failure
 }
 
-// during returns what all nodes take in so many seconds.
+// during returns the node-seconds of all nodes in the given time.
 func (u *Usage) during(seconds float64) ByRole {
 	if u.WallSeconds <= 0 {
 		return ByRole{}
@@ -117,9 +117,9 @@ func (u *Usage) during(seconds float64) ByRole {
 	return u.NodeSeconds.Times(min(1, seconds/u.WallSeconds))
 }
 
-// copies returns the part of what the servers take that belongs to copies. A copy is less work than
-// the shard itself, for it starts from the sum of the gradients; what it takes of a machine that is
-// paid for is its share.
+// copies returns the share of the servers' resources that belongs to copies. A copy needs less work
+// than the shard itself, as it starts from the sum of the gradients. But it takes this share of the
+// machines, which must be paid for.
 func (u *Usage) copies(all ByRole) ByRole {
 	if u.Replicas < 2 {
 		return ByRole{}
@@ -127,8 +127,8 @@ func (u *Usage) copies(all ByRole) ByRole {
 	return ByRole{Server: all.Server * float64(u.Replicas-1) / float64(u.Replicas)}
 }
 
-// money multiplies node-seconds that are paid for by prices of hours. Taxes are parts of the whole:
-// they are not larger on spot because a node that is away is not paid for.
+// money multiplies paid node-seconds by hourly prices. Taxes are shares of the whole: on spot they
+// must not become larger because absent nodes cost nothing.
 func (u *Usage) money(prices, paid ByRole) *Money {
 	const hour = 3600
 	steady, failure := u.taxes()
@@ -140,7 +140,7 @@ func (u *Usage) money(prices, paid ByRole) *Money {
 	return m
 }
 
-// share returns x / of, nil where that is no number.
+// share returns x / of, or nil if that is not a finite number.
 func share(x, of float64) *float64 {
 	r := x / of
 	if math.IsNaN(r) || math.IsInf(r, 0) {

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// ByRole is a quantity of each role: nodes, seconds, or prices.
+// ByRole is a quantity for each role: nodes, seconds, or prices.
 type ByRole struct {
 	Coordinator float64 `json:"coordinator"`
 	Server      float64 `json:"server"`
@@ -31,7 +31,7 @@ func (a ByRole) dot(b ByRole) float64 {
 	return a.Coordinator*b.Coordinator + a.Server*b.Server + a.Worker*b.Worker
 }
 
-// of returns where a has the quantity of a role, nil for a word that is no role.
+// of returns a pointer to the quantity of a role, or nil if there is no such role.
 func (a *ByRole) of(role string) *float64 {
 	switch role {
 	case "coordinator":
@@ -44,20 +44,20 @@ func (a *ByRole) of(role string) *float64 {
 	return nil
 }
 
-// Prices are what an hour of one node costs, in any currency. On demand a node is paid for from the
-// beginning of the run to its end; on spot it is not paid for while its place is empty, and may be
-// taken away.
+// Prices are the hourly prices of one node, in any currency. On demand, a node is paid for from the
+// beginning to the end of the run. On spot, it is not paid for while its place is empty, but it may
+// be taken away.
 type Prices struct {
 	OnDemand ByRole
 	Spot     ByRole
 }
 
-// Forms says what prices may be.
+// Forms describes the syntax of prices.
 const Forms = "ROLE=ON_DEMAND[/SPOT], separated by commas, for coordinator, server and worker, in any currency for an hour of one node"
 
-// Parse reads prices such as "server=0.096/0.035,worker=0.526/0.158". A role that is not named is
-// free, as where it shares a machine with another. A role without a spot price has one price. The
-// empty text means that no prices are known: ok is false. Anything else is an ErrUsage.
+// Parse parses prices such as "server=0.096/0.035,worker=0.526/0.158". A role that is not named is
+// free, as when it shares a machine with another. A role without a spot price has the same price on
+// spot. An empty text means that the prices are not known: ok is false. Other text is an ErrUsage.
 func Parse(text string) (p Prices, ok bool, err error) {
 	if strings.TrimSpace(text) == "" {
 		return p, false, nil
@@ -84,7 +84,7 @@ func Parse(text string) (p Prices, ok bool, err error) {
 	return p, true, nil
 }
 
-// price reads one price.
+// price parses one price.
 func price(text string) (float64, error) {
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(x >= 0 && x <= dearest) {
@@ -93,10 +93,12 @@ func price(text string) (float64, error) {
 	return x, nil
 }
 
-// dearest is the highest price. Far above it a bill would overflow, and could not be written.
+// dearest is the highest allowed price. With much higher prices a bill would overflow and could not
+// be written.
 const dearest = 1e15
 
-// String returns the prices as Parse reads them, in the order of the roles; those that are free are left out.
+// String returns the prices in the syntax of Parse, in the order of the roles, without those that
+// are free.
 func (p Prices) String() string {
 	var parts []string
 	for _, role := range []string{"coordinator", "server", "worker"} {

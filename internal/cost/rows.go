@@ -1,15 +1,15 @@
 package cost
 
-// Row is a line of a bill as a table.
+// Row is one line of a bill as a table.
 type Row struct {
 	Name           string
-	Part           bool // of the line above it that is none; it has no money of its own
+	Part           bool // a part of the last line above it that is no part; it has no money of its own
 	NodeSeconds    float64
 	Fraction       float64 // of all node-seconds
 	OnDemand, Spot float64 // 0 without prices
 }
 
-// Rows returns a bill as a table: the whole, the two taxes with their parts, and what is left.
+// Rows returns a bill as a table: the total, the two taxes with their parts, and the rest.
 func (b *Bill) Rows() []Row {
 	all := b.NodeSeconds.Sum()
 	row := func(name string, part bool, seconds float64) Row {

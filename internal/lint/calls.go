@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Calls that libraries do not make, and what they do instead. Programs (package main) and tests may.
+// Calls that libraries must not make, and what to do instead. Programs (package main) and tests may
+// make them.
 var calls = []struct {
 	path    string
 	names   []string // nil: all of them
@@ -26,7 +27,7 @@ func checkCalls(r *report, f *file) {
 			r.at(i.pos, "calls", "import of %s with a dot hides where names come from: import it by its name", i.path)
 		}
 	}
-	// In a bubble of testing/synctest sleeping takes no time, and is the way to let time pass.
+	// In a bubble of testing/synctest, sleeping takes no time, and is how a test lets time pass.
 	bubble := slices.ContainsFunc(f.imports, func(i imported) bool { return i.path == "testing/synctest" })
 	f.uses(func(importPath, name string, at token.Pos) {
 		if f.test && importPath == "time" && name == "Sleep" && !bubble {

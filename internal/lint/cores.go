@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// The pure cores decide and do nothing else. They can be tested as tables, replayed from a seed and run
-// by the million under virtual time, because all they know comes in as arguments.
+// The pure cores decide and do nothing else. They can be tested as tables, replayed from a seed,
+// and run millions of times under virtual time, because all their input consists of arguments.
 var cores = []string{
 	"server/agg", "server/chain", "server/conductor", "server/dbw", "server/reach", "server/shard",
 	"recovery/ledger", "recovery/roster", "recovery/scar",
 }
 
-// What a core may not import, and what it does instead. A folder stands for those below it too.
+// What a core must not import, and what to do instead. A folder includes those below it.
 var forbidden = []struct{ path, instead string }{
 	{"net", "return the messages to send; the shell sends them"},
 	{"os", "take bytes and return bytes; the shell reads and writes files"},
@@ -28,7 +28,7 @@ var forbidden = []struct{ path, instead string }{
 	{"google.golang.org/protobuf", "use the messages of the root package; internal/transport encodes them"},
 }
 
-// Packages of ours that a core may not import, though they lie below it.
+// Packages of this module that a core must not import, although they are in lower layers.
 var forbiddenOurs = []struct{ folder, instead string }{
 	{"kernels", "decide about tickets, never about floats: the data plane does arithmetic on arrays"},
 	{"proto", "use the messages of the root package; internal/transport encodes them"},
@@ -36,7 +36,8 @@ var forbiddenOurs = []struct{ folder, instead string }{
 	{"internal/shm", "take bytes and return bytes; the shell maps memory"},
 }
 
-// Functions of package time that read a clock or wait. Durations and instants as values are welcome.
+// Functions of package time that read a clock or wait. Durations and instants are allowed as
+// values.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
 
 // Names of math/rand and math/rand/v2 that do not use the global source.

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// A word that starts an error: a capital followed by small letters only, so not GPU, OpenBLAS or CRC32C.
+// A word at the beginning of an error: a capital followed by small letters only, so not GPU,
+// OpenBLAS or CRC32C.
 var capitalised = regexp.MustCompile(`^[A-Z][a-z]+\b`)
 
-// Openings that every error would have if any had it.
+// Beginnings that say nothing, since every error could have them.
 var noise = []string{"failed to ", "error ", "error: ", "unable to ", "could not "}
 
-// checkErrorText reads the texts of errors. They are joined with colons into one line by whoever wraps
-// them, so each is a lower-case phrase that says what was being done, and to what.
+// checkErrorText checks the texts of errors. Callers join them with colons into one line, so each
+// should be a lower-case phrase that says what was being done, and to what.
 func checkErrorText(r *report, f *file) {
 	if f.test {
 		return
@@ -28,7 +29,7 @@ func checkErrorText(r *report, f *file) {
 		importPath, name := f.qualified(call.Fun)
 		if importPath == "errors" && name == "New" || importPath == "fmt" && name == "Errorf" {
 			if lit, ok := call.Args[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				text, _ := strconv.Unquote(lit.Value) // the parser has seen that it is one
+				text, _ := strconv.Unquote(lit.Value) // the parser has checked the literal
 				judgeText(r, call.Pos(), text)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// checkFolders applies the rules on whole packages: each has a line in the table and says what it is for.
+// checkFolders checks whole packages: each needs a line in the table and a package comment.
 func checkFolders(r *report, t *tree) {
 	var folders []string
 	documented := map[string]*file{}

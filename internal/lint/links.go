@@ -11,17 +11,17 @@ import (
 )
 
 var (
-	// A link or an image of Markdown, without a title.
+	// A link or an image in Markdown, without a title.
 	link = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 
 	heading = regexp.MustCompile(`^#{1,6} +(.+)$`)
 
-	// What is shown of a link: its text.
+	// The text that is shown for a link.
 	shown = regexp.MustCompile(`!?\[([^\]]*)\]\([^()\s]+\)`)
 )
 
-// checkLinks follows the links between the pages of the tree, to the heading if they name one.
-// Those that leave it are not followed: a test must not depend on what others serve.
+// checkLinks checks the links between the pages of the tree, including the heading if they name
+// one. It does not follow links to other sites: a test must not depend on what others serve.
 func checkLinks(r *report, root string, t *tree) {
 	anchors := make(map[string]map[string]bool)
 	for _, f := range t.files {
@@ -55,7 +55,7 @@ func checkLinks(r *report, root string, t *tree) {
 	}
 }
 
-// anchorsOf returns the anchors that GitHub gives the headings of a page.
+// anchorsOf returns the anchors that GitHub gives to the headings of a page.
 func anchorsOf(lines []string) map[string]bool {
 	have, times, fenced := make(map[string]bool), make(map[string]int), false
 	for _, line := range lines {
@@ -77,7 +77,7 @@ func anchorsOf(lines []string) map[string]bool {
 	return have
 }
 
-// anchorOf returns the anchor of a heading that no heading before it has.
+// anchorOf returns the anchor of a heading, if no earlier heading has the same one.
 func anchorOf(text string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// A Finding is one place that breaks one rule.
+// A Finding is one violation of one rule.
 type Finding struct {
 	Path    string // slash-separated, relative to the root of the tree
 	Line    int    // from 1; 0 means the whole file or folder
@@ -57,7 +57,7 @@ func Check(root string) ([]Finding, error) {
 	return r.findings, nil
 }
 
-// A report collects findings. The rules see one file after another.
+// A report collects findings. It is passed from file to file.
 type report struct {
 	file     *file
 	findings []Finding
@@ -73,7 +73,7 @@ func (r *report) line(line int, rule, format string, args ...any) {
 	r.path(r.file.path, line, rule, format, args...)
 }
 
-// path adds a finding anywhere.
+// path adds a finding for any path.
 func (r *report) path(path string, line int, rule, format string, args ...any) {
 	r.findings = append(r.findings, Finding{Path: path, Line: line, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }

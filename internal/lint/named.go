@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// The name of a test in prose. Four letters more, so that `go test -run TestX` may stand for any.
+// The name of a test in prose. It needs four more letters, so that `go test -run TestX` may be used
+// as an example.
 var testName = regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9_]{4,}\b`)
 
-// checkNamedTests looks for the tests that pages and package comments name as the proof of something: a
-// promise whose test was renamed or deleted looks as good as before.
+// checkNamedTests checks that the tests exist which pages and package comments name as a proof.
+// Otherwise nobody would notice that such a test was renamed or deleted.
 func checkNamedTests(r *report, t *tree) {
 	have := make(map[string]bool)
 	for _, f := range t.files {

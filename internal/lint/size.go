@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on length. A file or function that grows past them does more than one thing: compose it out of
-// smaller ones. They are generous, so that no one has to cut a thought in two to meet them.
+// Limits on length. A longer file or function does more than one thing: compose it of smaller ones.
+// The limits are generous, so that no one has to split one idea to meet them.
 const (
-	maxFileLines     = 800 // of source in any language
-	maxFunctionLines = 80  // of Go, a table counted as one line
-	maxTestLines     = 120 // the same for functions in test files, which tell a story from start to end
+	maxFileLines     = 800 // lines, in any language
+	maxFunctionLines = 80  // lines of Go; a table counts as one line
+	maxTestLines     = 120 // the same for functions in test files, which often tell a story from start to end
 
-	maxCommentColumns = 120 // of a line of Go that is a comment, a tab counted as four: what is read as prose fits on the screen
+	maxCommentColumns = 120 // of a comment line in Go, with a tab counted as four: prose should fit on the screen
 )
 
-// Names that say nothing of what is inside; such files grow for ever.
+// File names that say nothing about the content; such files keep growing.
 var emptyNames = []string{"util.go", "utils.go", "common.go", "misc.go", "helper.go", "helpers.go", "types.go", "consts.go"}
 
 func checkSize(r *report, f *file) {

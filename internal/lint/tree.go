@@ -22,7 +22,8 @@ type tree struct {
 	files  []*file
 }
 
-// A file is one source file. The rules on text see all of them, the others those with syntax.
+// A file is one source file. Rules on text apply to all files, the others only to files with
+// syntax.
 type file struct {
 	path      string // slash-separated, relative to the root
 	folder    string // "" is the root package
@@ -41,12 +42,12 @@ type imported struct {
 	pos  token.Pos
 }
 
-// Kinds of source that are read. Everything but Go is held only to the rules on text, and pages only to
-// those on links and on the names of tests.
+// Extensions of files that are read. Only the rules on text apply to files other than Go, and only
+// the rules on links and names of tests to pages.
 var extensions = []string{".go", ".c", ".h", ".cu", ".cuh", ".s", ".proto", ".md"}
 
-// load reads the tree at root. It leaves out what the go command leaves out (testdata, vendor, names
-// with a leading dot or underscore, nested modules) and what the Makefile makes.
+// load reads the tree at root. It leaves out what the go command leaves out (testdata, vendor,
+// names with a leading dot or underscore, nested modules) and what the Makefile creates.
 func load(root string) (*tree, error) {
 	module, err := modulePath(root)
 	if err != nil {
@@ -90,7 +91,7 @@ func skipped(p, rel string) bool {
 		return true
 	}
 	_, err := os.Stat(filepath.Join(p, "go.mod"))
-	return err == nil // a module of its own
+	return err == nil // a nested module
 }
 
 func modulePath(root string) (string, error) {
@@ -121,7 +122,7 @@ func readFile(p, rel string) (*file, error) {
 	}
 	f.syntax, err = parser.ParseFile(f.fset, rel, src, parser.ParseComments)
 	if err != nil {
-		return nil, err // the parser says where
+		return nil, err // the error has the position
 	}
 	f.generated = ast.IsGenerated(f.syntax)
 	for _, spec := range f.syntax.Imports {
@@ -138,8 +139,8 @@ func readFile(p, rel string) (*file, error) {
 	return f, nil
 }
 
-// guessName returns the name of the package at an import path: the last element, but for a version
-// suffix such as v2. The rules use it for packages of the standard library, where that is right.
+// guessName returns the probable name of the package at an import path: the last element, without a
+// version suffix such as v2. The rules use it for the standard library, where it is correct.
 func guessName(importPath string) string {
 	base := path.Base(importPath)
 	if len(base) > 1 && base[0] == 'v' && base[1] >= '0' && base[1] <= '9' {
@@ -148,8 +149,8 @@ func guessName(importPath string) string {
 	return base
 }
 
-// qualified reports which name of which imported package an expression is, as in time.Now. A variable
-// that hides the package is not a use of it.
+// qualified reports which name of which imported package an expression is, as in time.Now. A
+// variable that shadows the package is not a use of it.
 func (f *file) qualified(e ast.Expr) (importPath, name string) {
 	sel, ok := e.(*ast.SelectorExpr)
 	if !ok {
@@ -179,5 +180,5 @@ func (f *file) uses(visit func(importPath, name string, at token.Pos)) {
 	})
 }
 
-// command reports whether the file belongs to a program and not to a library.
+// command reports whether the file belongs to a program rather than a library.
 func (f *file) command() bool { return f.syntax.Name.Name == "main" }

@@ -1,7 +1,6 @@
 package lint
 
-// The folders where Go's promises about memory may be set aside. Whoever looks for a corrupted array
-// has three places to look.
+// The folders that may use unsafe. If an array is corrupted, only three places need to be searched.
 var unsafeFolders = []string{"kernels", "cuda", "internal/shm"}
 
 func checkUnsafe(r *report, f *file) {

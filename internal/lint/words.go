@@ -2,8 +2,8 @@ package lint
 
 import "regexp"
 
-// Marks of unfinished work. Each was a promise to come back, and the code cannot keep it: what is not
-// done is a Limitation paragraph in the doc comment, where users read it, or an issue.
+// Marks of unfinished work. Code cannot keep the promise to come back. Describe what is missing in
+// a Limitation paragraph of the doc comment, where users read it, or in an issue.
 var unfinished = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
 
 const unfinishedMessage = "the comment says %s: finish it, delete it, or describe what is missing in a paragraph " +

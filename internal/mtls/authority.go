@@ -22,21 +22,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// AuthorityKeyFile is the private key of the authority that Make makes. Whoever has it can be anybody.
+// AuthorityKeyFile is the private key of the authority that Make creates. Its owner can impersonate
+// any process.
 const AuthorityKeyFile = "ca-key.pem"
 
-// authorityLife is how long the authority that Make makes is valid.
+// authorityLife is the validity of the authority that Make creates.
 const authorityLife = 10 * 365 * 24 * time.Hour
 
-// Order says which certificates Make makes. All fields are required.
+// Order says which certificates Make creates. All fields are required.
 type Order struct {
 	Names []Name
-	Hosts []string // names and addresses at which those are reached that serve; this host's own, localhost, is always among them
+	Hosts []string // host names and addresses of the roles that serve; this host's own name and localhost are always added
 	Now   time.Time
 	Life  time.Duration
 }
 
-// Check returns what is wrong with an order, an ErrUsage, or nil.
+// Check returns an ErrUsage if the order is invalid.
 func (o *Order) Check() error {
 	for _, n := range o.Names {
 		if !validDomain(n.Domain) {
@@ -54,10 +55,10 @@ func (o *Order) Check() error {
 	return nil
 }
 
-// Make makes a certificate for each name, signed by the authority in dir, which is made if there is
-// none: dir/ca.pem and dir/ca-key.pem. Each gets a folder of credentials, dir/ROLE or
-// dir/ROLE/INDEX, which are returned. What is there is replaced; processes that use it go over to
-// the new ones. Keys are P-256, and readable for their owner alone.
+// Make creates a certificate for each name, signed by the authority in dir. If there is none, it
+// creates one: dir/ca.pem and dir/ca-key.pem. Each certificate gets a folder of credentials,
+// dir/ROLE or dir/ROLE/INDEX; Make returns these folders. Existing certificates are replaced, and
+// processes that use them switch to the new ones. Keys are P-256 and readable only by their owner.
 func Make(dir string, o Order) (folders []string, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -89,11 +90,11 @@ func Make(dir string, o Order) (folders []string, err error) {
 // authority signs certificates.
 type authority struct {
 	cert *x509.Certificate
-	pem  []byte // all of ca.pem, which may hold others that are believed as well
+	pem  []byte // content of ca.pem, which may also contain other trusted authorities
 	key  crypto.Signer
 }
 
-// openAuthority reads the authority in a folder, or makes one.
+// openAuthority reads the authority in a folder, or creates one.
 func openAuthority(dir string, now time.Time) (*authority, error) {
 	certFile, keyFile := filepath.Join(dir, AuthorityFile), filepath.Join(dir, AuthorityKeyFile)
 	keyText, err := os.ReadFile(keyFile)
@@ -163,17 +164,17 @@ func newAuthority(dir string, now time.Time) (*authority, error) {
 	return a, nil
 }
 
-// clockSkew is by how much the clocks of hosts may differ.
+// clockSkew is the assumed limit on differences between the clocks of hosts.
 const clockSkew = time.Hour
 
-// sign makes a key and its certificate.
+// sign creates a key and its certificate.
 func (a *authority) sign(n Name, o Order) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
 	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: n.String()}, // etcds know one another by it; for all else it is for people
+		Subject:   pkix.Name{CommonName: n.String()}, // members of an etcd ensemble identify one another by it; otherwise it is only for people
 		NotBefore: o.Now.Add(-clockSkew), NotAfter: o.Now.Add(o.Life),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -204,7 +205,7 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
-// replace gives a file new content: whoever reads it has the old or the new one, whole.
+// replace replaces the content of a file atomically: readers see the old content or the new.
 func replace(name string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
 	if err != nil {
@@ -216,7 +217,7 @@ func replace(name string, content []byte, mode fs.FileMode) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // it is not what it should be
+		_ = os.Remove(f.Name()) // the temporary file is incomplete
 	}
 	return err
 }

@@ -17,29 +17,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The files of a folder of credentials, in PEM.
+// The files in a folder of credentials, in PEM.
 const (
-	AuthorityFile   = "ca.pem"   // certificates of the authorities that are believed
+	AuthorityFile   = "ca.pem"   // certificates of the trusted authorities
 	CertificateFile = "cert.pem" // the certificate of the process, then those between it and an authority
-	KeyFile         = "key.pem"  // its private key
+	KeyFile         = "key.pem"  // the private key
 )
 
-// Credentials are what this process shows others, and what it believes them by. A nil pointer
-// stands for connections without TLS, wherever Credentials are asked for. Safe for concurrent use.
+// Credentials are the certificate that this process shows, and the authorities that it trusts.
+// Wherever Credentials are expected, a nil pointer means connections without TLS. They are safe for
+// concurrent use.
 type Credentials struct {
-	dir   string // that has the files
+	dir   string // the folder of the files
 	role  Role
-	index int // the place that the process has in its run, Any: it has none
+	index int // the process's place in its run; Any: none
 	log   *slog.Logger
 
-	mu   sync.Mutex // guards the fields below
+	mu   sync.Mutex // guards the following fields
 	seen [3]fs.FileInfo
 	now  *material
 
 	said words
 }
 
-// material is what the files hold. It does not change.
+// material is the content of the files. It is immutable.
 type material struct {
 	dir  string
 	pool *x509.CertPool
@@ -47,11 +48,11 @@ type material struct {
 	name Name
 }
 
-// Open reads the credentials of a process with a role, and an index where it has a place in its
-// run, else Any. They lie in dir/ROLE/INDEX, dir/ROLE or dir itself, in the first of these that has
-// a certificate: so one folder, as Make fills it, may be named to all processes of a host. What is
-// missing, or is the certificate of somebody else, is an ErrUsage. log hears of connections that
-// were refused, and when the certificate is about to expire; nil: nobody does.
+// Open reads the credentials of a process with the given role and index, which is its place in the
+// run, or Any. It uses the first of the folders dir/ROLE/INDEX, dir/ROLE and dir that has a
+// certificate, so all processes of a host can be given the same folder, as filled by Make. If a
+// file is missing, or the certificate is for another process, the error is an ErrUsage. log
+// receives refused connections, and a warning when the certificate is about to expire; nil: no log.
 func Open(dir string, role Role, index int, log *slog.Logger) (*Credentials, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -82,20 +83,20 @@ func Open(dir string, role Role, index int, log *slog.Logger) (*Credentials, err
 	return c, nil
 }
 
-// Files returns the paths of the files, for programs that read them by themselves.
+// Files returns the paths of the files, for programs that read them themselves.
 func (c *Credentials) Files() (authorities, certificate, key string) {
 	return filepath.Join(c.dir, AuthorityFile), filepath.Join(c.dir, CertificateFile), filepath.Join(c.dir, KeyFile)
 }
 
-// CommonName returns that of the certificate's subject, which says nothing to this package.
+// CommonName returns the common name of the certificate's subject. This package does not use it.
 func (c *Credentials) CommonName() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now.cert.Leaf.Subject.CommonName
 }
 
-// Watch says in the log, once an hour, when the certificate is about to expire, until ctx ends:
-// connections that stay open ask for none.
+// Watch logs a warning, once an hour, if the certificate is about to expire, until ctx ends.
+// Connections that stay open would not notice it.
 func (c *Credentials) Watch(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -111,7 +112,7 @@ func (c *Credentials) Watch(ctx context.Context) {
 	}
 }
 
-// look returns how the files are now.
+// look returns the current state of the files.
 func (c *Credentials) look() (seen [3]fs.FileInfo, err error) {
 	for i, name := range []string{AuthorityFile, CertificateFile, KeyFile} {
 		if seen[i], err = os.Stat(filepath.Join(c.dir, name)); err != nil {
@@ -125,8 +126,8 @@ func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// load reads the files. They are of use if they go together and are this process's; whether the
-// certificate is valid at a time is asked before each use.
+// load reads the files. They are usable if they fit together and belong to this process. Whether
+// the certificate is valid at a given time is checked before each use.
 func (c *Credentials) load(now time.Time) (*material, error) {
 	authorities, certificate, key := c.Files()
 	ca, err := os.ReadFile(authorities)
@@ -181,7 +182,7 @@ func parsed(der [][]byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// expired returns an error at a time at which the certificate is not valid.
+// expired returns an error if the certificate is not valid at the given time.
 func (m *material) expired(at time.Time) error {
 	leaf := m.cert.Leaf
 	switch {
@@ -195,14 +196,14 @@ func (m *material) expired(at time.Time) error {
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// current returns what to use for a handshake that begins now, an error if this process has nothing that is valid.
+// current returns the material for a handshake that begins now, or an error if none is valid.
 func (c *Credentials) current(at time.Time) (*material, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if seen, err := c.look(); err != nil {
 		c.say("credentials cannot be read again: " + err.Error())
 	} else if !same(seen[0], c.seen[0]) || !same(seen[1], c.seen[1]) || !same(seen[2], c.seen[2]) {
-		if m, err := c.load(at); err != nil { // they are being replaced, one after the other
+		if m, err := c.load(at); err != nil { // the files are being replaced one after the other
 			c.say(fmt.Sprintf("the new credentials in %s are not used: %v", c.dir, err))
 		} else {
 			c.seen, c.now = seen, m
@@ -216,16 +217,18 @@ func (c *Credentials) current(at time.Time) (*material, error) {
 	return c.now, c.now.expired(at)
 }
 
-// words are what was said lately.
+// words remembers what was logged recently.
 type words struct {
 	mu   sync.Mutex
 	when map[string]time.Time
 }
 
-// quiet is how long nothing is said again: whoever is refused tries again many times in a second.
+// quiet is the time before the same text is logged again: a refused process tries again many times
+// per second.
 const quiet = 10 * time.Minute
 
-// new reports whether a text is to be said now. It remembers as many as people read.
+// new reports whether a text should be logged now. It remembers only as many texts as people would
+// read.
 func (w *words) new(text string, at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,7 +242,7 @@ func (w *words) new(text string, at time.Time) bool {
 	return true
 }
 
-// say warns, but not twice in a short time.
+// say logs a warning, but not the same one twice in a short time.
 func (c *Credentials) say(text string, about ...any) {
 	if c.said.new(text+fmt.Sprint(about...), time.Now()) {
 		c.log.Warn(text, about...)

@@ -1,21 +1,23 @@
-// Package mtls proves to the processes of a run who is at the other end of a connection.
+// Package mtls authenticates the processes of a run to one another. Begin reading at Open (the
+// credentials of a process), Name and Role.
 //
-// It is mutual TLS 1.3: both sides show a certificate, and both are verified. What a certificate
-// says beside that is a Name: a role, and perhaps a place, in a URI among its subject alternative
-// names. Whoever serves lets the roles in that have business there; whoever dials knows which
-// server it wants, and believes nobody else. Which role may do what is said where it is served:
-// package transport has the streams, package etcd the keys of a run.
+// It uses mutual TLS 1.3: both sides show a certificate, and both are verified. In addition, a
+// certificate contains a Name, which is a role and possibly a place, as a URI among its subject
+// alternative names. A server admits the roles that may use it. A client knows which server it
+// wants, and accepts no other. What each role may do is defined where it is served: for streams in
+// package transport, for the keys of a run in package etcd.
 //
-// Whoever is dialled must be authentic in one more way, since all servers of a run may share one
-// certificate: it names the host or address that was dialled, or the very place.
+// A server must be authentic in one more way, since all servers of a run may share one certificate:
+// the certificate must name the host or address that was dialled, or exactly the place.
 //
 // # Files
 //
-// Credentials are three files in a folder: ca.pem, the authorities that are believed; cert.pem, the
-// certificate of this process and those between it and an authority; key.pem. They are looked at
-// before each handshake and read again when they have changed, so that certificates are renewed,
-// and authorities replaced, while everything runs. Files that do not go together, because they are
-// just being replaced, change nothing.
+// Credentials are three files in a folder: ca.pem has the trusted authorities, cert.pem the
+// certificate of this process and the certificates between it and an authority, and key.pem the
+// private key. The files are checked before each handshake and read again when they have changed.
+// So certificates can be renewed and authorities replaced while everything is running. Files that
+// do not fit together, because they are just being replaced, are ignored.
 //
-// A connection that is open stays open when its certificates expire: both sides were who they said when it began.
+// An open connection stays open when its certificates expire: both sides were authentic when it
+// began.
 package mtls

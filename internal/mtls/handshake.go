@@ -14,15 +14,15 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Info is what gRPC knows of the other side of a connection that these credentials have secured.
+// Info is gRPC's information about the other side of a connection that uses these credentials.
 type Info struct {
 	credentials.TLSInfo
 	Name Name
 }
 
-// Caller returns who has opened the gRPC stream, or made the call, of a context; false where its
-// connection is not by TLS. The name of who has shown a certificate without one is empty, which is
-// no role.
+// Caller returns the name of the client that has opened a gRPC stream or made a call, from its
+// context; false if the connection does not use TLS. If the client's certificate has no name, the
+// returned Name is empty, which is no role.
 func Caller(ctx context.Context) (Name, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -31,7 +31,7 @@ func Caller(ctx context.Context) (Name, bool) {
 	switch info := p.AuthInfo.(type) {
 	case Info:
 		return info.Name, true
-	case credentials.TLSInfo: // of a server that has read the files by itself
+	case credentials.TLSInfo: // of a server that reads the files itself
 		if len(info.State.PeerCertificates) == 0 {
 			return Name{}, true
 		}
@@ -44,14 +44,14 @@ func Caller(ctx context.Context) (Name, bool) {
 	return Name{}, false
 }
 
-// Domain returns the domain of this process's certificate.
+// Domain returns the trust domain of this process's certificate.
 func (c *Credentials) Domain() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now.name.Domain
 }
 
-// Client is TLS to whom, for gRPC.
+// Client is the TLS configuration for connections to want, for gRPC.
 type Client struct {
 	c      *Credentials
 	want   Whom
@@ -60,12 +60,13 @@ type Client struct {
 
 var _ credentials.TransportCredentials = (*Client)(nil)
 
-// Client returns what gRPC needs to connect to whom.
+// Client returns gRPC credentials for connections to want.
 func (c *Credentials) Client(want Whom) *Client {
 	return &Client{c: c, want: want, failed: &atomic.Pointer[error]{}}
 }
 
-// Failure returns why the last try to connect has failed; nil: it has not, or not because of TLS.
+// Failure returns why the last attempt to connect has failed; nil: it has not, or not because of
+// TLS.
 func (x *Client) Failure() error {
 	if err := x.failed.Load(); err != nil {
 		return *err
@@ -87,7 +88,7 @@ func (x *Client) ClientHandshake(ctx context.Context, address string, raw net.Co
 	return &alerted{Conn: conn, told: func(err error) error { return x.fail(address, err) }}, info, nil
 }
 
-// fail says why a connection to an address has failed.
+// fail returns the error of a connection to an address, and remembers it.
 func (x *Client) fail(address string, err error) error {
 	if !matters(err) {
 		return err
@@ -111,13 +112,14 @@ func (x *Client) Info() credentials.ProtocolInfo {
 // Clone implements credentials.TransportCredentials.
 func (x *Client) Clone() credentials.TransportCredentials { return x }
 
-// OverrideServerName implements credentials.TransportCredentials. The name is always that of the host that is dialled.
+// OverrideServerName implements credentials.TransportCredentials. It always fails: the name is that
+// of the dialled host.
 func (x *Client) OverrideServerName(string) error {
 	return errors.New("the name of the host that is dialled cannot be another one")
 }
 
-// alerted is a connection on which the other side may still refuse this one: in TLS 1.3 the client
-// has done its part of the handshake when the server looks at its certificate.
+// alerted is a connection on which the server may still refuse the client: in TLS 1.3, the client's
+// handshake is complete before the server has checked the client's certificate.
 type alerted struct {
 	net.Conn
 	heard bool
@@ -134,7 +136,8 @@ func (a *alerted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// DialContext returns a function that connects to whom by TCP and TLS, as http.Transport and bare connections want it.
+// DialContext returns a function that connects to want by TCP and TLS, for http.Transport and bare
+// connections.
 func (c *Credentials) DialContext(want Whom) func(ctx context.Context, network, address string) (net.Conn, error) {
 	x := c.Client(want)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -154,7 +157,8 @@ func (c *Credentials) DialContext(want Whom) func(ctx context.Context, network, 
 	}
 }
 
-// ServerConfig returns the TLS of a server that listens to some roles. What it refuses it does not say.
+// ServerConfig returns the TLS configuration of a server that admits the given roles. It does not
+// log refused connections.
 func (c *Credentials) ServerConfig(may ...Role) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -168,7 +172,7 @@ func (c *Credentials) ServerConfig(may ...Role) *tls.Config {
 	}
 }
 
-// Callers is TLS for callers of some roles, for gRPC.
+// Callers is the TLS configuration of a gRPC server that admits some roles.
 type Callers struct {
 	c   *Credentials
 	may []Role
@@ -176,7 +180,7 @@ type Callers struct {
 
 var _ credentials.TransportCredentials = (*Callers)(nil)
 
-// Callers returns what a gRPC server needs that listens to some roles.
+// Callers returns gRPC credentials for a server that admits the given roles.
 func (c *Credentials) Callers(may ...Role) *Callers { return &Callers{c, may} }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -194,7 +198,7 @@ func (x *Callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 			err = explain(err, "its certificate")
 			x.c.say("a connection was refused", "from", hostOf(raw.RemoteAddr().String()), "why", err.Error())
 		}
-		return nil, nil, err // as it is where nobody wanted more than to know whether the port is open
+		return nil, nil, err // unchanged if the client only tested whether the port is open
 	}
 	secured, ok := info.(credentials.TLSInfo)
 	if !ok {
@@ -207,12 +211,12 @@ func (x *Callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return conn, Info{TLSInfo: secured, Name: name}, nil
 }
 
-// lingering is a connection on which a handshake may fail. By then the client, which has done its
-// part, is sending already: if the connection were closed with something unread, the system would
-// throw away the alert that says why.
+// lingering is a connection whose handshake may fail. The client has done its part by then and is
+// already sending. If the connection were closed with unread data, the operating system would
+// discard the alert that has the reason.
 type lingering struct {
 	net.Conn
-	done atomic.Bool // the handshake has succeeded, or the connection was closed
+	done atomic.Bool // the handshake has succeeded, or the connection is closed
 }
 
 const linger = 500 * time.Millisecond
@@ -221,7 +225,7 @@ const linger = 500 * time.Millisecond
 func (l *lingering) Close() error {
 	if half, ok := l.Conn.(interface{ CloseWrite() error }); ok && !l.done.Swap(true) {
 		if half.CloseWrite() == nil && l.SetReadDeadline(time.Now().Add(linger)) == nil {
-			_, _ = io.Copy(io.Discard, l.Conn) // until the client has read the alert, and closes too
+			_, _ = io.Copy(io.Discard, l.Conn) // until the client has read the alert and closes too
 		}
 	}
 	return l.Conn.Close()

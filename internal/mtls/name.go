@@ -12,12 +12,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Role is what a process is for. Roles are parts of certificates: never rename one.
+// Role is the role of a process. Roles are written in certificates: never rename one.
 type Role string
 
 // The roles.
 const (
-	Operator    Role = "operator"    // a person, and kintsugi train, which starts and watches a run for one
+	Operator    Role = "operator"    // a person, or kintsugi train, which starts and watches a run for a person
 	Coordinator Role = "coordinator" // decides views
 	Server      Role = "server"      // holds shards; one of them conducts
 	Worker      Role = "worker"      // computes gradients
@@ -28,23 +28,24 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return []Role{Operator, Coordinator, Server, Worker, Etcd, Memory} }
 
-// serves reports whether processes of a role are dialled by others.
+// serves reports whether processes of a role accept connections.
 func (r Role) serves() bool { return r == Server || r == Etcd || r == Memory }
 
-// Any is the index of a Name that is every place of its role.
+// Any is the index of a Name that stands for all places of its role.
 const Any = -1
 
-// Name is who somebody is: among the subject alternative names of the certificate it is the URI
-// spiffe://DOMAIN/kintsugi/ROLE, or spiffe://DOMAIN/kintsugi/ROLE/INDEX for one place of a run
-// alone. That is the form of a SPIFFE ID, whose trust domain is the domain here: processes believe
-// no other domain than their own, so that several runs may have one authority and still be apart.
+// Name is the identity of a process. In a certificate it is the URI spiffe://DOMAIN/kintsugi/ROLE
+// among the subject alternative names, or spiffe://DOMAIN/kintsugi/ROLE/INDEX for a single place of
+// a run. This is the form of a SPIFFE ID; Domain is its trust domain. Processes trust only their
+// own domain, so several runs can share an authority and still be separate.
 type Name struct {
 	Domain string
 	Role   Role
-	Index  int // of a server or worker in its run; Any: all of them
+	Index  int // place of a server or worker in its run; Any: all places
 }
 
-// ParsePlace reads ROLE or ROLE/INDEX, such as worker/3, which Name.String writes. Anything else is an ErrUsage.
+// ParsePlace parses ROLE or ROLE/INDEX, such as worker/3, which Name.String returns. Other text is
+// an ErrUsage.
 func ParsePlace(text string) (Name, error) {
 	role, index, one := strings.Cut(text, "/")
 	n := Name{Role: Role(role), Index: Any}
@@ -69,22 +70,22 @@ func (n Name) String() string {
 	return fmt.Sprintf("%s/%d", n.Role, n.Index)
 }
 
-// URI returns the name as certificates have it.
+// URI returns the name in the form used in certificates.
 func (n Name) URI() *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: n.Domain, Path: pathPrefix + n.String()}
 }
 
 const pathPrefix = "/kintsugi/"
 
-// is reports whether a name is that of a place of a role; Any: of some.
+// is reports whether a name is that of the given place of a role; index Any means any place.
 func (n Name) is(r Role, index int) bool {
 	return n.Role == r && (n.Index == Any || index == Any || n.Index == index)
 }
 
-// errNameless means that a certificate says nothing of a role.
+// errNameless means that a certificate has no role.
 var errNameless = errors.New("no URI of the form spiffe://DOMAIN/kintsugi/ROLE is among its subject alternative names")
 
-// nameOf returns the one name in a certificate. URIs of another form are not looked at.
+// nameOf returns the only name in a certificate. It ignores URIs of another form.
 func nameOf(cert *x509.Certificate) (Name, error) {
 	var names []Name
 	for _, u := range cert.URIs {
@@ -108,13 +109,13 @@ func nameOf(cert *x509.Certificate) (Name, error) {
 	return Name{}, fmt.Errorf("it names both %v and %v: a certificate is for one role", names[0], names[1])
 }
 
-// validDomain reports whether a text may be a trust domain: up to 255 small letters, digits, dots,
-// dashes and underscores.
+// validDomain reports whether a text may be a trust domain: up to 255 lower-case letters, digits,
+// dots, dashes and underscores.
 func validDomain(text string) bool {
 	return text != "" && len(text) <= 255 && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789.-_") == ""
 }
 
-// listed returns roles for a sentence.
+// listed formats roles for a sentence.
 func listed(roles []Role) string {
 	words := make([]string, len(roles))
 	for i, r := range roles {

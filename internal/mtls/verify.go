@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// Whom says who must be at the other end of a connection that this process makes.
+// Whom is the required identity of the other side of a connection that this process opens.
 type Whom struct {
 	Role  Role
-	Index int // Any: it does not matter which of them
+	Index int // Any: any place of the role
 
-	// Nameless lets in who has a certificate of an authority in ca.pem for the host that was
-	// dialled, and no role: an etcd that knows of no run.
+	// Nameless also accepts a certificate of an authority in ca.pem for the dialled host that has
+	// no role, as for an etcd that does not belong to a run.
 	Nameless bool
 }
 
 func (w Whom) String() string { return Name{Role: w.Role, Index: w.Index}.String() }
 
-// verify checks that a chain, the certificate of a process first, ends at an authority and is valid
-// for a usage at a time.
+// verify checks that a chain, with the certificate of the process first, ends at a trusted
+// authority and is valid for a usage at a time.
 func (m *material) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
@@ -34,7 +34,7 @@ func (m *material) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at 
 	return err
 }
 
-// dialled returns nil if whoever answers at a host is whom this process wants there.
+// dialled returns nil if the certificates of the server at host are those of want.
 func (m *material) dialled(chain []*x509.Certificate, host string, want Whom, at time.Time) error {
 	if err := m.verify(chain, x509.ExtKeyUsageServerAuth, at); err != nil {
 		return err
@@ -57,7 +57,8 @@ func (m *material) dialled(chain []*x509.Certificate, host string, want Whom, at
 	return nil
 }
 
-// caller returns who has called, if that is one of the roles that may. The chain is verified.
+// caller returns the name of a client, if its role is one of may. The chain must be verified
+// already.
 func (m *material) caller(leaf *x509.Certificate, may []Role) (Name, error) {
 	n, err := nameOf(leaf)
 	switch {
@@ -75,24 +76,26 @@ func otherDomain(its, own Name) error {
 	return fmt.Errorf("its certificate is of the domain %s, and that of this process of %s: they belong to different runs", its.Domain, own.Domain)
 }
 
-// clientConfig returns the configuration of one handshake with whom, at a host.
+// clientConfig returns the configuration of one handshake with want at a host.
 func (m *material) clientConfig(host string, want Whom) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ServerName: host,
-		// Also where the other side says that it wants another authority's: it is told by its
-		// refusal which one this is.
+		// Show the certificate even if the server asks for one of another authority: its refusal
+		// then says what is wrong.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.cert, nil },
-		// What crypto/tls would verify is verified below, and more: a place stands for a host.
+		// VerifyConnection does all that crypto/tls would verify, and more: a place may stand for a
+		// host.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			return m.dialled(s.PeerCertificates, host, want, time.Now())
 		},
-		DynamicRecordSizingDisabled: true, // small records make the first bytes of a web page come sooner; tensors only cost more calls
+		DynamicRecordSizingDisabled: true, // small records let web pages start earlier, but for tensors they only cost more calls
 	}
 }
 
-// serverConfig returns the configuration of one handshake with a caller of some roles.
+// serverConfig returns the configuration of one handshake with a client that must have one of the
+// given roles.
 func (m *material) serverConfig(may []Role) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
@@ -103,12 +106,12 @@ func (m *material) serverConfig(may []Role) *tls.Config {
 			_, err := m.caller(s.PeerCertificates[0], may)
 			return err
 		},
-		SessionTicketsDisabled:      true, // whoever comes again shows its certificate again
+		SessionTicketsDisabled:      true, // a client that reconnects must show its certificate again
 		DynamicRecordSizingDisabled: true,
 	}
 }
 
-// hostOf returns the host of host:port.
+// hostOf returns the host part of host:port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -116,8 +119,8 @@ func hostOf(address string) string {
 	return address
 }
 
-// explain says what was wrong with a handshake, and what to do. whose is the certificate that was
-// verified, such as "its certificate".
+// explain says what was wrong in a handshake, and what to do. whose describes the verified
+// certificate, such as "its certificate".
 func explain(err error, whose string) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
@@ -145,16 +148,17 @@ func explain(err error, whose string) error {
 	return err
 }
 
-// ErrRefused means that the other side is there, and that the certificate of this process is at fault.
+// ErrRefused means that the other side answers, but refuses the certificate of this process.
 var ErrRefused = errors.New("the certificate of this process is refused")
 
-// refusal is an ErrRefused that says more.
+// refusal is an ErrRefused with details.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error      { return r.error }
 func (refusal) Is(target error) bool { return target == ErrRefused }
 
-// explainAlert says what the other side means by an alert. It says no more by itself, and its log does.
+// explainAlert explains a TLS alert of the other side. The alert itself has no details; they are in
+// the other side's log.
 func explainAlert(alert *net.OpError) error {
 	why := alert.Err.Error()
 	switch {
@@ -168,7 +172,7 @@ func explainAlert(alert *net.OpError) error {
 	return alert
 }
 
-// matters reports whether an error tells of more than a connection that broke.
+// matters reports whether an error means more than a broken connection.
 func matters(err error) bool {
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return network.Op == "remote error" || network.Op == "local error"

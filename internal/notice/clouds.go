@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// aws asks for the action that is planned for a spot instance.
+// aws asks for the planned action on a spot instance.
 type aws struct {
 	token string
 }
@@ -19,7 +19,7 @@ type aws struct {
 const (
 	awsToken      = "/latest/api/token"
 	awsAction     = "/latest/meta-data/spot/instance-action"
-	awsTokenLives = "21600" // seconds, the most there is
+	awsTokenLives = "21600" // in seconds; the maximum
 )
 
 func (*aws) every() time.Duration { return 5 * time.Second }
@@ -41,11 +41,11 @@ func (a *aws) ask(ctx context.Context, m *metadata) (*Notice, error) {
 		case err == nil && status == http.StatusNotFound:
 			return nil, nil
 		case err == nil && status == http.StatusUnauthorized && !fresh:
-			continue // the token has lapsed
+			continue // the token has expired
 		case err == nil && status == http.StatusOK:
 			return m.instanceAction(body)
 		}
-		a.token = "" // it may be no token at all
+		a.token = "" // the token may be invalid
 		if err == nil {
 			err = unexpected(awsAction, status)
 		}
@@ -53,7 +53,7 @@ func (a *aws) ask(ctx context.Context, m *metadata) (*Notice, error) {
 	}
 }
 
-// instanceAction reads what aws plans. That the machine goes is worth knowing without a time that can be read.
+// instanceAction parses the planned action. Even without a valid time it yields a notice.
 func (m *metadata) instanceAction(body []byte) (*Notice, error) {
 	var planned struct{ Action, Time string }
 	if err := json.Unmarshal(body, &planned); err != nil {
@@ -66,8 +66,8 @@ func (m *metadata) instanceAction(body []byte) (*Notice, error) {
 	return m.notice("aws: "+planned.Action, at), nil
 }
 
-// notice returns one about the machine. A time that is over, as by another clock, says no more than
-// none: then there is the usual one.
+// notice returns a notice for the machine. If the time has passed, as with a different clock, the
+// usual warning time is used instead.
 func (m *metadata) notice(reason string, at time.Time) *Notice {
 	if now := time.Now(); !at.After(now) {
 		at = now.Add(m.warning)
@@ -75,18 +75,18 @@ func (m *metadata) notice(reason string, at time.Time) *Notice {
 	return &Notice{Reason: reason, Deadline: at, Machine: true}
 }
 
-// gcp waits for the word that the instance is preempted.
+// gcp waits until the instance is marked as preempted.
 type gcp struct {
-	etag string // of the value that was seen last; "": none was
+	etag string // of the last value; "": none yet
 }
 
 const (
 	gcpPreempted = "/computeMetadata/v1/instance/preempted"
-	gcpWarning   = 30 * time.Second // between the word and the end
-	gcpWait      = 60 * time.Second // of one request that waits
+	gcpWarning   = 30 * time.Second // between the mark and the end
+	gcpWait      = 60 * time.Second // of one waiting request
 )
 
-// every is short: the request itself waits.
+// every returns a short pause, since the request itself waits.
 func (*gcp) every() time.Duration { return 100 * time.Millisecond }
 
 func (g *gcp) ask(ctx context.Context, m *metadata) (*Notice, error) {
@@ -116,9 +116,10 @@ func (g *gcp) ask(ctx context.Context, m *metadata) (*Notice, error) {
 	return nil, nil
 }
 
-// azure asks for the events that are planned for machines near this one, and looks for itself among them.
+// azure asks for the planned events of this group of machines, and looks for its own machine in
+// them.
 type azure struct {
-	name string // of this machine; "": not known yet
+	name string // name of this machine; "": not known yet
 }
 
 const (
@@ -143,7 +144,7 @@ func (a *azure) ask(ctx context.Context, m *metadata) (*Notice, error) {
 		}
 		a.name = text
 	}
-	// The first question of a machine switches the service on, which takes up to two minutes.
+	// The first request of a machine activates the service, which may take up to two minutes.
 	status, body, _, err := m.do(ctx, http.MethodGet, azureEvents, "Metadata", "true", 2*time.Minute)
 	if err != nil {
 		return nil, err
@@ -163,10 +164,10 @@ func (a *azure) ask(ctx context.Context, m *metadata) (*Notice, error) {
 	}
 	var first *Notice
 	for _, e := range planned.Events {
-		if e.EventType == "Freeze" || !slices.Contains(e.Resources, a.name) { // after a freeze everything is there still
+		if e.EventType == "Freeze" || !slices.Contains(e.Resources, a.name) { // after a freeze everything is still there
 			continue
 		}
-		at, _ := http.ParseTime(e.NotBefore) // without a time it has begun
+		at, _ := http.ParseTime(e.NotBefore) // without a time, the event has begun
 		if n := m.notice("azure: "+e.EventType, at); first == nil || n.Deadline.Before(first.Deadline) {
 			first = n
 		}

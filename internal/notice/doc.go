@@ -1,12 +1,13 @@
-// Package notice tells a process that it is about to lose its machine, or its life, while there is
-// time to hand over what others need.
+// Package notice tells a process in advance that its machine or the process itself is about to be
+// terminated, so that it can hand over what others need. Begin reading at Watch.
 //
-// Notices come as SIGTERM, which is how Kubernetes, systemd and people say it, or from the metadata
-// service of the cloud, which a machine that is to be taken away asks itself:
+// A notice is a SIGTERM, as Kubernetes, systemd and people send it, or comes from the metadata
+// service of the cloud, which a machine has to poll:
 //
 //	aws    the spot instance action, with a session token (IMDSv2); asked every 5 s, two minutes before
 //	gcp    the value "preempted", in one request that waits for it to change; 30 s before
 //	azure  scheduled events that name this machine; asked every second, 30 s before or more
 //
-// No cloud is asked on a machine whose firmware does not say that it is of that cloud, unless the cloud is named.
+// A cloud is asked only if it is named, or if the machine's firmware says that the machine belongs
+// to it.
 package notice

@@ -18,30 +18,31 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Notice says that this process is about to go.
+// Notice says that this process is about to be terminated.
 type Notice struct {
 	Reason   string    // in words, such as "SIGTERM"
-	Deadline time.Time // after which it may not be there any more
-	Machine  bool      // the machine goes, and its memory with it; false: the process alone
+	Deadline time.Time // after it the process may be gone
+	Machine  bool      // the machine goes, with its memory; false: only the process
 }
 
-// Config tunes a watch. Zero fields mean the defaults given here.
+// Config configures Watch. Zero fields mean the defaults.
 type Config struct {
-	// Source is which cloud to ask: one of Sources. Default: auto, the one that the machine's firmware names.
+	// Source is the cloud to ask: one of Sources. Default: auto, the cloud that the machine's
+	// firmware names.
 	Source string
 
 	// Endpoint is the metadata service. Default: http://169.254.169.254, which all clouds use.
 	Endpoint string
 
-	// Warning is how long there is after a notice that does not say it. Default 25 s, a little less
-	// than the 30 s of most.
+	// Warning is the assumed time between a notice without a deadline and the end. Default: 25 s, a
+	// little less than the usual 30 s.
 	Warning time.Duration
 
-	// Every is the pause between two questions. Default: that of the cloud's own advice. After an
-	// error it is at least a second.
+	// Every is the pause between two requests. Default: the cloud's recommendation. After an error
+	// it is at least one second.
 	Every time.Duration
 
-	// Firmware says who made the machine. Default: what /sys/class/dmi/id says.
+	// Firmware returns the manufacturer of the machine. Default: it reads /sys/class/dmi/id.
 	Firmware func() string
 
 	Log *slog.Logger // nil: slog.Default
@@ -50,11 +51,10 @@ type Config struct {
 // DefaultWarning is the default of Config.Warning.
 const DefaultWarning = 25 * time.Second
 
-// Sources lists what Config.Source may be.
+// Sources lists the values of Config.Source.
 func Sources() []string { return []string{"auto", "aws", "gcp", "azure", "none"} }
 
-// Check returns an ErrUsage for a source that does not exist, a warning that is negative, or an
-// endpoint that is no URL.
+// Check returns an ErrUsage if the source is unknown, the warning negative, or the endpoint no URL.
 func (c Config) Check() error {
 	if !slices.Contains(Sources(), c.source()) {
 		return fmt.Errorf("%w: --notice %q is unknown; use %s", kintsugi.ErrUsage, c.Source, strings.Join(Sources(), ", "))
@@ -75,9 +75,9 @@ func (c Config) source() string {
 	return c.Source
 }
 
-// Watch delivers each SIGTERM that this process gets until ctx ends, and the first notice of the
-// cloud. SIGTERM does not end the process any more. The channel is never closed; two notices wait
-// in it for a reader, later ones are dropped.
+// Watch returns a channel that delivers each SIGTERM that this process receives until ctx ends, and
+// the first notice of the cloud. SIGTERM no longer ends the process. The channel is never closed.
+// It has room for two notices; further ones are dropped while it is full.
 func Watch(ctx context.Context, cfg Config) <-chan Notice {
 	if cfg.Warning == 0 {
 		cfg.Warning = DefaultWarning
@@ -121,7 +121,7 @@ func Watch(ctx context.Context, cfg Config) <-chan Notice {
 	return out
 }
 
-// cloud returns whom to ask, nil for nobody.
+// cloud returns the cloud to ask, or nil.
 func (c *Config) cloud() cloud {
 	source := c.source()
 	if source == "auto" {
@@ -138,7 +138,7 @@ func (c *Config) cloud() cloud {
 	return nil
 }
 
-// sourceOf returns the cloud whose machines say maker of themselves; "none" for other machines.
+// sourceOf returns the cloud whose machines report this manufacturer, or "none".
 func sourceOf(maker string) string {
 	switch {
 	case strings.Contains(maker, "Amazon"):
@@ -151,7 +151,8 @@ func sourceOf(maker string) string {
 	return "none"
 }
 
-// azureTag is the tag of every virtual machine of Azure: its vendor, Microsoft, makes others too.
+// azureTag is the asset tag of all virtual machines of Azure. The vendor, Microsoft, also makes
+// other machines.
 const azureTag = "7783-7084-3265-9085-8269-3286-77"
 
 func firmware() string {
@@ -165,15 +166,15 @@ func firmware() string {
 	return strings.Join(words, " ")
 }
 
-// cloud is a metadata service. ask returns a notice, nil while there is none. every is the pause
-// that its owner advises.
+// cloud is the metadata service of a cloud. ask returns a notice, or nil as long as there is none.
+// every returns the recommended pause between requests.
 type cloud interface {
 	ask(ctx context.Context, m *metadata) (*Notice, error)
 	every() time.Duration
 }
 
-// poll asks until there is a notice, or until ctx ends. An error is logged once, and asked again: a
-// metadata service that does not answer is no reason to stop working.
+// poll asks until there is a notice or ctx ends. It logs an error once and goes on asking: a
+// metadata service that does not answer must not stop the work.
 func (c *Config) poll(ctx context.Context, from cloud) (Notice, bool) {
 	m := &metadata{endpoint: strings.TrimSuffix(c.Endpoint, "/"), warning: c.Warning, client: client()}
 	defer m.client.CloseIdleConnections()
@@ -204,7 +205,7 @@ func (c *Config) poll(ctx context.Context, from cloud) (Notice, bool) {
 	}
 }
 
-// metadata asks a metadata service.
+// metadata sends requests to a metadata service.
 type metadata struct {
 	endpoint string
 	warning  time.Duration
@@ -212,11 +213,12 @@ type metadata struct {
 }
 
 const (
-	answerTime = 2 * time.Second // the service is on the machine's own host
+	answerTime = 2 * time.Second // the service runs on the machine's own host
 	maxAnswer  = 1 << 20
 )
 
-// do sends one request with a header, and returns the status, the answer and its own headers. A status is no error.
+// do sends one request with one header. It returns the status, the body and the header of the
+// answer. An HTTP error status is not an error.
 func (m *metadata) do(ctx context.Context, method, path, name, value string, within time.Duration) (int, []byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -238,8 +240,8 @@ func unexpected(path string, status int) error {
 	return fmt.Errorf("%s answered with status %d", path, status)
 }
 
-// client returns a client that asks the service itself: by no proxy, and nobody that it is
-// redirected to, who would get the token.
+// client returns a client without a proxy that follows no redirects: the target of a redirect would
+// get the token.
 func client() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: nil},
@@ -247,8 +249,8 @@ func client() *http.Client {
 	}
 }
 
-// innermost returns what an error says without what is said around it, such as the port of a
-// connection, which is another one each time.
+// innermost returns the innermost message of an error, without details that change each time, such
+// as a local port.
 func innermost(err error) string {
 	for {
 		inner := errors.Unwrap(err)

@@ -1,5 +1,5 @@
-// Package race knows whether this program was built with the race detector.
+// Package race says whether this program was built with the race detector.
 //
-// Only tests ask: some leave out what the detector makes many times slower and others cover. A
-// program that asked would be another program under the detector than the one that runs.
+// Only tests use it: some skip what the detector makes many times slower and what other tests
+// cover. A program must not ask, or it would behave differently under the detector.
 package race

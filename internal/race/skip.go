@@ -2,7 +2,7 @@ package race
 
 import "testing"
 
-// Skip skips, in a short run under the race detector, a test that says little about races and is
+// Skip skips a test, in a short run under the race detector, that says little about races and is
 // many times slower there.
 func Skip(t testing.TB) {
 	t.Helper()

@@ -19,9 +19,9 @@ import (
 
 const rule = "----"
 
-// Run executes the commands in the file at path, in order, and compares what do prints for the commands of
-// each block (any number of lines, an empty string for none) with the block's output. With update it writes
-// the output into the file instead.
+// Run executes the commands in the file at path, in order. It compares the output of do for the
+// commands of each block with the block's output; an empty string is no output. With update it
+// writes the output to the file instead.
 func Run(t testing.TB, path string, update bool, do func(command string) string) {
 	t.Helper()
 	file, err := os.ReadFile(path)

@@ -1,13 +1,13 @@
-// Package serial says whether what workers saw of a run is what they would have seen of one server
-// that does one thing after the other: whether it is linearizable (Herlihy and Wing, 1990). Only
-// tests use it.
+// Package serial checks that a run is linearizable (Herlihy and Wing, 1990): what the workers saw
+// is what they would have seen with one server that does one thing after the other. Only tests use
+// it. Begin reading at History and Check.
 //
-// The one server is that of synchronous steps. It has a version; it keeps the gradients on that
-// version, each once; and when it has one of every worker, it has the next version. A pull returns
-// the version that there is, a push that was counted in a step returns when there is that version
-// or a later one. Each happens at one moment between its call and its return. So nobody may read a
-// version that is older than one that anybody has read or was told of before, none that lacks
-// gradients, and none with other values than that of its steps.
+// That server makes synchronous steps. It has a version, and keeps each gradient on that version
+// once. When it has a gradient of every worker, it has the next version. A pull returns the current
+// version. A push that was counted in a step returns when that version or a later one exists. Each
+// operation happens at one moment between its call and its return. So nobody may read a version
+// that is older than one that was already read or reported, a version without some of its
+// gradients, or a version with wrong values.
 package serial
 
 import (
@@ -21,19 +21,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// History is what the workers of a run saw, in any order. Times count from any moment, the same for all.
+// History is what the workers of a run saw, in any order. Times count from any common moment.
 type History struct {
 	Workers int
-	Sums    []uint64 // by version from 0, a sum over all parameters that its steps lead to
+	Sums    []uint64 // by version, from 0: a sum over all its parameters
 
 	operations []porcupine.Operation
-	offers     map[offer]int // by gradient, its operation
+	offers     map[offer]int // by gradient: index of its operation
 }
 
-// ErrOutOfOrder means that no server that does one thing after the other could have done it all.
+// ErrOutOfOrder means that no order of the operations is possible on one server.
 var ErrOutOfOrder = errors.New("no order of the operations is that of one server")
 
-// Unknown is the return of an operation that nobody heard the end of.
+// Unknown is the return time of an operation whose end nobody saw.
 const Unknown = time.Duration(math.MaxInt64)
 
 // Len returns the number of operations.
@@ -57,14 +57,14 @@ func (h *History) add(slot kintsugi.Slot, input, output any, call, end time.Dura
 	h.operations = append(h.operations, porcupine.Operation{ClientId: int(slot), Input: input, Output: output, Call: int64(call), Return: int64(end)})
 }
 
-// Pulled notes that a worker has read a version, and a sum over all its parameters. Reads that came
-// to nothing are none.
+// Pulled adds a read of a version by a worker, with a sum over all its parameters. Do not add reads
+// that returned nothing.
 func (h *History) Pulled(slot kintsugi.Slot, version kintsugi.Step, sum uint64, call, end time.Duration) {
 	h.add(slot, pull{}, read{version, sum}, call, end)
 }
 
-// Pushed notes that a worker has pushed a gradient that it computed on a version, and has heard
-// that a step counts it; step 0: it has not heard what became of it.
+// Pushed adds a push by a worker of a gradient computed on version, counted by step; step 0 means
+// that the worker does not know what became of it.
 func (h *History) Pushed(slot kintsugi.Slot, version, step kintsugi.Step, call, end time.Duration) {
 	if step == 0 {
 		end = Unknown
@@ -72,7 +72,7 @@ func (h *History) Pushed(slot kintsugi.Slot, version, step kintsugi.Step, call, 
 		h.add(slot, told{step}, nil, call, end)
 	}
 	x := offer{slot, version}
-	if at, ok := h.offers[x]; ok { // the same gradient once more: one of them arrives first
+	if at, ok := h.offers[x]; ok { // the same gradient again: one of the two arrives first
 		o := &h.operations[at]
 		o.Call, o.Return = min(o.Call, int64(call)), min(o.Return, int64(end))
 		return
@@ -84,14 +84,14 @@ func (h *History) Pushed(slot kintsugi.Slot, version, step kintsugi.Step, call, 
 	h.add(slot, x, nil, call, end)
 }
 
-// state is that of the one server.
+// state is the state of the one server.
 type state struct {
 	version kintsugi.Step
-	have    uint64 // a bit for each worker whose gradient on version it keeps
+	have    uint64 // bit set of the workers whose gradients on version it has
 }
 
-// Check returns ErrOutOfOrder if there is no order in which one server could have done it all, and
-// another error if that could not be found out in that time.
+// Check returns ErrOutOfOrder if there is no possible order on one server, and another error if
+// that could not be decided within atMost.
 func (h *History) Check(atMost time.Duration) error {
 	if h.Workers < 1 || h.Workers > 64 {
 		return fmt.Errorf("%w: a history of %d workers, want 1 to 64", kintsugi.ErrUsage, h.Workers)
@@ -109,7 +109,7 @@ func (h *History) Check(atMost time.Duration) error {
 	return nil
 }
 
-// step does an operation, and reports whether it can have come to what it did.
+// step executes an operation, and reports whether its outcome is possible.
 func (h *History) step(s state, input, output any) (bool, state) {
 	switch x := input.(type) {
 	case pull:
@@ -117,7 +117,7 @@ func (h *History) step(s state, input, output any) (bool, state) {
 		return out.version == s.version && int(s.version) < len(h.Sums) && out.sum == h.Sums[s.version], s
 	case offer:
 		if x.version != s.version {
-			return x.version < s.version, s // it came before, and is repeated
+			return x.version < s.version, s // a repetition that arrives late
 		}
 		if s.have |= 1 << x.slot; s.have == 1<<h.Workers-1 {
 			s = state{version: s.version + 1}
