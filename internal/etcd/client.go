@@ -21,7 +21,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// Client reaches the keys of one run.
+// Client accesses the keys of one run.
 type Client struct {
 	etcd   *clientv3.Client
 	prefix string // "/kintsugi/<run>/"
@@ -35,19 +35,20 @@ type dialing struct {
 	tls     *mtls.Credentials
 }
 
-// WithTimeout bounds how long Dial waits for an answer. Default 5 s.
+// WithTimeout sets how long Dial waits for an answer. Default: 5 s.
 func WithTimeout(d time.Duration) DialOption { return func(o *dialing) { o.timeout = d } }
 
-// WithTLS makes the client prove who it is and check who answers: an etcd of ours, or another one
-// that has a certificate for its host and of no other role. nil: plain TCP, which is for loopback
-// and private networks: whoever reaches the etcd can end the run.
+// WithTLS makes the client prove its identity and verify the etcd: one of this package, or another
+// one with a certificate for its host and for no other role. nil means plain TCP, which is suitable
+// only for loopback and private networks: everyone who can reach the etcd could end the run.
 func WithTLS(c *mtls.Credentials) DialOption { return func(o *dialing) { o.tls = c } }
 
-// runName keeps the keys of one run from lying inside those of another.
+// runName prevents the keys of one run from being a part of another's.
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// Dial returns a client for the keys of run once one of the endpoints (host:port) has answered. The name is
-// of letters, digits, dot, dash and underscore; another one is an ErrUsage, as is a list without endpoints.
+// Dial returns a client for the keys of run as soon as one of the endpoints (host:port) has
+// answered. The name consists of letters, digits, dots, dashes and underscores. Another name, or an
+// empty list of endpoints, is an ErrUsage. The caller must Close the client.
 func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOption) (*Client, error) {
 	o := dialing{timeout: 5 * time.Second}
 	for _, opt := range opts {
@@ -60,7 +61,7 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		return nil, fmt.Errorf("%w: no etcd endpoint given", kintsugi.ErrUsage)
 	}
 	for _, e := range endpoints {
-		if _, _, err := net.SplitHostPort(e); err != nil && !strings.Contains(e, "://") { // the library would try port 443, and wait
+		if _, _, err := net.SplitHostPort(e); err != nil && !strings.Contains(e, "://") { // the library would try port 443 and wait
 			return nil, fmt.Errorf("%w: etcd endpoint %q: use HOST:PORT, such as %s", kintsugi.ErrUsage, e, net.JoinHostPort(strings.Trim(e, "[]"), "2379"))
 		}
 	}
@@ -68,17 +69,18 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 	var secured []grpc.DialOption
 	if o.tls != nil {
 		tls = o.tls.Client(mtls.Whom{Role: mtls.Etcd, Index: mtls.Any, Nameless: true})
-		secured = append(secured, grpc.WithTransportCredentials(tls)) // in place of the client's own, which reads no new authorities
+		secured = append(secured, grpc.WithTransportCredentials(tls)) // replaces the client's own TLS, which does not reread authorities
 	}
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
-		DialTimeout:          time.Second,      // the library waits so long, and a second, for the first answer to a lease
-		DialKeepAliveTime:    10 * time.Second, // notices an etcd whose host is gone without a word
+		DialTimeout:          time.Second,      // the library waits this long, plus a second, for the first answer to a lease
+		DialKeepAliveTime:    10 * time.Second, // notices an etcd whose host has disappeared
 		DialKeepAliveTimeout: 5 * time.Second,
 		PermitWithoutStream:  true,
 		Logger:               zap.NewNop(),
 		DialOptions: append(secured, grpc.WithConnectParams(grpc.ConnectParams{
-			// gRPC's own pause grows to two minutes: an etcd that is back would not be noticed before the leases lapse.
+			// gRPC's default pause grows to two minutes: an etcd that is back would not be noticed
+			// before the leases lapse.
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		})),
@@ -107,9 +109,9 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 	return client, nil
 }
 
-// unanswered looks for the reason why no endpoint has answered, which the library keeps to itself:
-// what a plain connection meets, such as a name that nobody knows. Where there is one, either side
-// may be without TLS, and the hint says so.
+// unanswered looks for the reason why no endpoint has answered, which the library does not report.
+// It tries plain connections, which meet errors such as an unknown host name. If a plain connection
+// succeeds, one side may be without TLS, and the hint says so.
 func unanswered(ctx context.Context, endpoints []string, secured bool) (hint string, why error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -132,12 +134,12 @@ func unanswered(ctx context.Context, endpoints []string, secured bool) (hint str
 	return "", why
 }
 
-// Close hangs up. Close what the client has handed out first: registrations and leaderships cannot tell etcd
-// of their end afterwards, and others learn of it only when the leases lapse.
+// Close closes the connections. Close registrations and leaderships first: they cannot tell etcd of
+// their end afterwards, and others would notice it only when the leases lapse.
 func (c *Client) Close() error { return c.etcd.Close() }
 
-// conflicts bounds how often a transaction that lost a race is tried again at once. Losing means that
-// somebody else got on, so more than a few in a row mean that something is wrong.
+// conflicts is how often a transaction that lost a race is retried at once. Losing means that
+// another process made progress, so many losses in a row mean that something is wrong.
 const conflicts = 100
 
 // errConflict means that a transaction lost its race every time.
@@ -152,12 +154,14 @@ func (c *Client) get(ctx context.Context, key string) (value []byte, revision in
 	return r.Kvs[0].Value, r.Kvs[0].ModRevision, true, nil
 }
 
-// unchanged is the condition that a key is as it was read: revision 0 means absent.
+// unchanged returns the condition that a key has not changed since it was read. Revision 0 means
+// that it does not exist.
 func (c *Client) unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(c.prefix+key), "=", revision)
 }
 
-// put is the operation that stores v as JSON. It panics where v has no JSON form: every v is a type of ours.
+// put returns the operation that stores v as JSON. It panics if v has no JSON form; all types used
+// here have one.
 func (c *Client) put(key string, v any, opts ...clientv3.OpOption) clientv3.Op {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -166,7 +170,7 @@ func (c *Client) put(key string, v any, opts ...clientv3.OpOption) clientv3.Op {
 	return clientv3.OpPut(c.prefix+key, string(b), opts...)
 }
 
-// decode parses the value of a key. A value that somebody else wrote there is ErrCorrupt.
+// decode parses the value of a key. An invalid value is an ErrCorrupt.
 func decode[T any](key string, b []byte) (T, error) {
 	var v T
 	if err := json.Unmarshal(b, &v); err != nil {
@@ -175,8 +179,8 @@ func decode[T any](key string, b []byte) (T, error) {
 	return v, nil
 }
 
-// pause waits before another attempt, for some 100 ms and less than 200 ms, so that the processes of a run
-// do not all ask at the same instant. It reports whether ctx still lives.
+// pause waits 100 to 200 ms before another attempt. The time is random, so that the processes of a
+// run do not all ask at the same instant. It returns false if ctx has ended.
 func pause(ctx context.Context) bool {
 	select {
 	case <-time.After(100*time.Millisecond + rand.N(100*time.Millisecond)):
@@ -186,7 +190,7 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// seconds returns d as a lease wants it: whole seconds, rounded up, at least one.
+// seconds returns d for a lease: in whole seconds, rounded up, at least one.
 func seconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

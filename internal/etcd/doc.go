@@ -1,8 +1,9 @@
-// Package etcd holds what the processes of a run must agree on: who is there, which view counts, who coordinates.
+// Package etcd stores what the processes of a run must agree on: who is present, which view counts,
+// who coordinates. Begin reading at Client and Dial.
 //
-// It is a thin layer over an etcd, embedded in the launcher (Embed), several that hold the same
-// keys (Ensemble), or one that somebody else runs. It holds a few small keys per run, never a
-// tensor and nothing that changes with every step:
+// It is a thin layer over etcd: one that is embedded in the launcher (Embed), an ensemble of
+// several that hold the same keys (Ensemble), or one that somebody else runs. It stores a few small
+// keys per run, never a tensor, and nothing that changes with every step:
 //
 //	/kintsugi/<run>/life/<kind>/<index>     how many lives the place has had: the last incarnation
 //	/kintsugi/<run>/member/<kind>/<index>   the life that fills the place now; goes when its lease lapses
@@ -16,18 +17,20 @@
 //	/kintsugi/<run>/done                    the run is over
 //	/kintsugi/<run>/election/coordinator/…  candidates; no other key may lie here, or a candidate waits on it for ever
 //
-// A lease says who is probably alive; it cannot say who may write. So whatever must not go backwards
-// (view numbers, fences, incarnations) is changed by a transaction that names what it replaces.
+// A lease says who is probably alive. It cannot decide who may write. So everything that must not
+// go back (view numbers, fences, incarnations) is changed by a transaction that names the value it
+// replaces.
 //
-// # Who changes which key
+// # Who may change which key
 //
-// Without TLS whoever reaches etcd changes what it likes. With it an etcd of ours asks for the role
-// of who calls, and has a table of keys.
+// Without TLS, everyone who can reach etcd can change all keys. With TLS, an etcd of this package
+// checks the role of the caller against a table of keys.
 //
-// # When etcd is away
+// # When etcd is unavailable
 //
-// Nothing here ends because etcd does not answer. Reads and writes wait as long as their context allows;
-// watches wait and go on from where they were, or from the current value where that has been compacted; a
-// Registration takes up its lease again, or a new one. Training goes on in the current view; a failover waits.
-// Every exported call is safe for concurrent use.
+// Nothing in this package ends because etcd does not answer. Reads and writes wait as long as their
+// context allows. Watches wait, and then continue where they were, or from the current value if
+// older ones have been compacted. A Registration takes up its lease again, or gets a new one.
+// Training goes on in the current view, but a failover waits. All exported functions are safe for
+// concurrent use.
 package etcd

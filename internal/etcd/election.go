@@ -14,20 +14,21 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// electionPrefix holds candidates and nothing else: a key without a lease here would be waited on for ever.
+// electionPrefix must contain only candidates: a candidate would wait for ever for a key without a
+// lease.
 const electionPrefix = "election/coordinator"
 
-// isLeaseLost reports that etcd does not know the lease (any more).
+// isLeaseLost reports whether etcd does not know the lease, or no longer.
 func isLeaseLost(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
 
-// Leadership is the right to put views, as long as its lease lives.
+// Leadership is the right to put views. It lasts as long as its lease.
 type Leadership struct {
 	client  *Client
 	session *concurrency.Session
-	mine    clientv3.Cmp // the candidate's key is still there
+	mine    clientv3.Cmp // condition: the candidate's key still exists
 }
 
-// Leader returns the id of the coordinator that leads; empty: nobody does.
+// Leader returns the id of the leading coordinator, or "" if nobody leads.
 func (c *Client) Leader(ctx context.Context) (id string, err error) {
 	r, err := c.etcd.Get(ctx, c.prefix+electionPrefix+"/", clientv3.WithFirstCreate()...)
 	if err != nil {
@@ -39,12 +40,12 @@ func (c *Client) Leader(ctx context.Context) (id string, err error) {
 	return string(r.Kvs[0].Value), nil
 }
 
-// errLapsed means that a candidate's lease was gone before it led.
+// errLapsed means that a candidate's lease lapsed before it led.
 var errLapsed = errors.New("the lease lapsed while waiting")
 
-// Campaign waits until this process leads, or until ctx ends. id names the candidate for whoever looks into
-// etcd. When the leader dies, the next candidate leads after ttl, which is rounded up to whole seconds; when
-// it resigns, at once.
+// Campaign waits until this process leads, or until ctx ends. id names the candidate for people who
+// look into etcd. If the leader dies, the next candidate leads after ttl, which is rounded up to
+// whole seconds. If the leader resigns, the next one leads at once.
 func (c *Client) Campaign(ctx context.Context, id string, ttl time.Duration) (*Leadership, error) {
 	l, err := c.campaign(ctx, id, seconds(ttl))
 	if err != nil {
@@ -60,17 +61,19 @@ func (c *Client) campaign(ctx context.Context, id string, ttl int64) (*Leadershi
 	}
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// When the wait ends early, concurrency tries to take back the candidacy under the client's own context,
-	// for ever where etcd is away. This client has ours; the lease takes the candidacy back.
+	// If the wait ends early, package concurrency tries to withdraw the candidacy under the
+	// client's own context, which would take for ever if etcd is unavailable. So give it a client
+	// with our context. The lease withdraws the candidacy anyway.
 	bounded := clientv3.NewCtxClient(waiting, clientv3.WithZapLogger(zap.NewNop()))
 	bounded.KV, bounded.Lease, bounded.Watcher = c.etcd.KV, c.etcd.Lease, c.etcd.Watcher
 
-	// The session outlives ctx: resigning is the last thing that is done.
+	// The session must outlive ctx: resigning comes last.
 	session, err := concurrency.NewSession(bounded, concurrency.WithLease(lease.ID), concurrency.WithContext(context.WithoutCancel(ctx)))
 	if err != nil {
 		return nil, err
 	}
-	// A candidate whose lease lapses while it waits would find nobody before it, and believe that it leads.
+	// If the lease lapsed during the wait, the candidate would find nobody before it and believe
+	// that it leads.
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -97,24 +100,25 @@ func (c *Client) campaign(ctx context.Context, id string, ttl int64) (*Leadershi
 	}, nil
 }
 
-// giveBack ends a lease whose owner's context has ended already.
+// giveBack ends a lease whose owner's context has already ended.
 func (c *Client) giveBack(lease clientv3.LeaseID) error {
 	ctx, cancel := context.WithTimeout(c.etcd.Ctx(), farewell)
 	defer cancel()
 	return c.revoke(ctx, lease)
 }
 
-// Lost is closed when the lease has lapsed or etcd has not confirmed it for its time to live: somebody else
-// may lead.
+// Lost is closed when the lease has lapsed, or when etcd has not confirmed it for its time to live.
+// Another coordinator may then lead.
 func (l *Leadership) Lost() <-chan struct{} { return l.session.Done() }
 
-// PutView is Client.PutView by the coordinator that leads: it is ErrFenced also when somebody else leads by now.
+// PutView is Client.PutView for the leading coordinator. It returns ErrFenced also if another
+// coordinator leads by now.
 func (l *Leadership) PutView(ctx context.Context, previous kintsugi.ViewNumber, v kintsugi.View) (Revision, error) {
 	return l.client.putView(ctx, previous, v, l.mine)
 }
 
-// Resign lets the next candidate lead at once. Where etcd does not answer within a second, the next
-// candidate waits for the lease.
+// Resign lets the next candidate lead at once. If etcd does not answer within a second, the next
+// candidate waits until the lease lapses.
 func (l *Leadership) Resign() error {
 	l.session.Orphan()
 	if err := l.client.giveBack(l.session.Lease()); err != nil {

@@ -22,35 +22,38 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// Options tunes an embedded etcd. Zero fields mean the defaults given here.
+// Options configures an embedded etcd. Zero fields mean the defaults.
 type Options struct {
-	// Log receives what etcd has to say: its warnings as warnings, the rest at debug level.
-	// Default: nothing is logged.
+	// Log receives etcd's messages: its warnings as warnings, others at debug level. Default:
+	// nothing is logged.
 	Log *slog.Logger
 
-	// Port is the loopback port for clients. Default: the port of the last start in this folder where it is
-	// still free, so that the clients of an etcd that died find the next one; else any free port.
+	// Port is the loopback port for clients. Default: the port of the last start in this folder if
+	// it is still free, so that the clients of an etcd that died find the next one; otherwise any
+	// free port.
 	Port int
 
-	// UnsafeNoFsync answers a write before it is on disk. Whatever etcd has answered still survives the death
-	// of every process, since the kernel holds it; it does not survive a crash of the machine or a loss of
-	// power, after which the folder may not open again and the run goes on from its newest checkpoint with an
-	// empty etcd. A write then takes a fraction of a millisecond whatever the disk. For tests, and for runs
-	// whose machine is all they have. Default: every write is synced.
+	// UnsafeNoFsync makes etcd answer a write before it is on disk. Answered writes still survive
+	// the death of any process, since the kernel has them. They do not survive a crash of the
+	// machine or a power failure: the folder may then not open again, and the run continues from
+	// its newest checkpoint with an empty etcd. A write takes a fraction of a millisecond on any
+	// disk. It is meant for tests, and for runs on a single machine. Default: every write is
+	// synced.
 	UnsafeNoFsync bool
 
-	// TLS makes the etcd and those that reach it prove to each other who they are, and lets each
-	// role change the keys that are its to change. An Ensemble proves it among itself as well; its
-	// certificates have the common name "etcd". It cannot be turned on for an Ensemble that has
-	// begun without. Default: plain TCP, on which whoever reaches the port may change all keys.
+	// TLS makes the etcd and its clients prove their identity to each other, and lets each role
+	// change only its own keys. The members of an Ensemble also prove their identity to each other,
+	// by certificates with the common name "etcd". TLS cannot be turned on for an Ensemble that was
+	// started without. Default: plain TCP, on which everyone who reaches the port may change all
+	// keys.
 	TLS *mtls.Credentials
 
-	// Among, if set, makes this etcd one of several that hold the same keys. Default: it is alone.
+	// Among, if set, makes this etcd a member of an ensemble. Default: it is alone.
 	Among *Ensemble
 }
 
-// Embedded is an etcd that runs inside this process: alone, and listening on the loopback
-// interface, or one of an Ensemble. Its methods are safe for concurrent use.
+// Embedded is an etcd inside this process. It is alone and listens on the loopback interface, or is
+// a member of an Ensemble. Its methods are safe for concurrent use.
 type Embedded struct {
 	etcd     *embed.Etcd
 	endpoint string
@@ -58,28 +61,32 @@ type Embedded struct {
 	close    sync.Once
 }
 
-// Ticks of the raft clock. The node has no peers to wait for, so they only delay the start and set the
-// smallest lease, 1 s. With etcd's own 100 ms and 1 s a start takes ten times as long.
+// Ticks of the raft clock. A single node has no peers to wait for, so the ticks only delay the
+// start and determine the shortest lease, 1 s. With etcd's defaults of 100 ms and 1 s, a start
+// takes ten times as long.
 const (
 	tickMillis     = 10
 	electionMillis = 100
 )
 
-// The pieces of etcd's log take their room when they begin, two at a time, and the last one stays
-// in the folder of the run. A run writes a few keys for each failure, which does not fill a piece
-// of this size; etcd's own have 64 MB.
+// etcd allocates the segments of its log when they begin, two at a time, and the last one stays in
+// the folder of the run. A run writes a few keys for each failure, which does not fill a segment of
+// this size. etcd's default is 64 MB.
 func init() { wal.SegmentSizeBytes = 1 << 20 }
 
-// portFile remembers the client port, inside the folder, for the next start.
+// portFile stores the client port in the folder, for the next start.
 const portFile = "port"
 
-// Embed starts an etcd whose data are in the folder dir, which is created if absent and may hold those of
-// an earlier start. It returns once requests are served. When ctx ends before that, the start is given up.
+// Embed starts an etcd with its data in the folder dir, which is created if necessary and may have
+// the data of an earlier start. It returns when the etcd serves requests. If ctx ends before that,
+// it gives up.
 //
-// It belongs in the launcher, never in a process that a fault may kill: leases and views live as long as
-// it does. Only one process at a time may use dir; a second one waits for the first, until ctx ends.
+// Run it in the launcher, not in a process that a fault may kill: leases and views live only as
+// long as it does. Only one process at a time may use dir; a second one waits for the first until
+// ctx ends.
 //
-// Limitation: a start that fails on a damaged database may leave a goroutine and a port behind.
+// Limitation: a start that fails on a damaged database may leave a goroutine and an open port
+// behind.
 func Embed(ctx context.Context, dir string, opt Options) (*Embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
@@ -110,7 +117,7 @@ func Embed(ctx context.Context, dir string, opt Options) (*Embedded, error) {
 	return e, nil
 }
 
-// lastPort returns the client port of the last start in dir, 0 where there was none.
+// lastPort returns the client port of the last start in dir, or 0.
 func lastPort(dir string) int {
 	b, err := os.ReadFile(filepath.Join(dir, portFile))
 	if err != nil {
@@ -118,7 +125,7 @@ func lastPort(dir string) int {
 	}
 	port, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil || port < 1 || port > 65535 {
-		return 0 // a damaged file costs the old port, no more
+		return 0 // a damaged file only means that the old port is not used
 	}
 	return port
 }
@@ -126,10 +133,10 @@ func lastPort(dir string) int {
 // errGaveUp means that etcd met a condition that would have ended its process.
 var errGaveUp = errors.New("etcd gave up")
 
-// start runs one attempt. A client port of 0 lets the kernel choose, without a window in which
-// another process could take the port.
+// start makes one attempt to start. With client port 0 the kernel chooses a port, so that no other
+// process can take it in the meantime.
 func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, error) {
-	failed := make(chan error, 1) // the first fatal condition is the one to tell; later ones are dropped
+	failed := make(chan error, 1) // the first fatal condition is reported, later ones are dropped
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(opt.Log, failed))
 
 	type result struct {
@@ -138,8 +145,8 @@ func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, erro
 	}
 	started := make(chan result, 1)
 	go func() {
-		// etcd ends a start that it cannot survive by a fatal log entry, which ends this goroutine, or by a
-		// panic, sometimes in what it deferred.
+		// If etcd cannot start, it ends this goroutine by a fatal log entry, or panics, sometimes
+		// in a deferred function.
 		r := result{err: errGaveUp}
 		defer func() {
 			if p := recover(); p != nil {
@@ -150,7 +157,7 @@ func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, erro
 		r.etcd, r.err = embed.StartEtcd(cfg)
 	}()
 	abandon := func() {
-		go func() { // a start cannot be interrupted; whatever it still brings is closed
+		go func() { // a start cannot be interrupted; if it still succeeds, close the result
 			if r := <-started; r.err == nil {
 				r.etcd.Close()
 			}
@@ -160,7 +167,7 @@ func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, erro
 	var r result
 	select {
 	case r = <-started:
-	case r.err = <-failed: // in another goroutine of etcd, for which the start now waits in vain
+	case r.err = <-failed: // reported by another goroutine of etcd; the start waits for it in vain
 		abandon()
 	case <-ctx.Done():
 		abandon()
@@ -168,7 +175,7 @@ func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, erro
 	}
 	if r.err != nil {
 		select {
-		case r.err = <-failed: // closer to the cause
+		case r.err = <-failed: // this error is closer to the cause
 		default:
 		}
 		if errors.Is(r.err, errGaveUp) {
@@ -189,7 +196,7 @@ func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, erro
 	}
 }
 
-// small returns settings for a few hundred small keys.
+// small returns a configuration for a few hundred small keys.
 func small(dir string, opt Options) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Dir = filepath.Join(dir, "data")
@@ -197,12 +204,12 @@ func small(dir string, opt Options) *embed.Config {
 	cfg.EnableGRPCGateway = false
 	secure(cfg, opt.TLS)
 
-	// A run writes a few keys per failure: a thousand revisions are more than anyone watches behind.
+	// A run writes a few keys for each failure: nobody lags behind by a thousand revisions.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
 	return cfg
 }
 
-// config returns the settings of a single node.
+// config returns the configuration of a single node.
 func config(dir string, port int, opt Options) *embed.Config {
 	cfg := small(dir, opt)
 	cfg.Name = "kintsugi"
@@ -211,23 +218,25 @@ func config(dir string, port int, opt Options) *embed.Config {
 		return []url.URL{{Scheme: scheme, Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
 	}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = loopback(scheme(opt), port), loopback(scheme(opt), port)
-	// The node has no peers: nobody ever dials what it advertises to them, which must stay the same.
+	// A node without peers: nobody dials the address that it advertises to them, but it must not
+	// change.
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback(scheme(opt), 0), loopback("http", 1)
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	return cfg
 }
 
-// Endpoint returns the host:port at which clients reach the etcd.
+// Endpoint returns the host:port for clients.
 func (e *Embedded) Endpoint() string { return e.endpoint }
 
-// Failed delivers at most one error: the condition, such as a full disk, that made etcd give up while the
-// process lives on. Training goes on in the current view; a failover waits until an etcd is back.
+// Failed delivers at most one error: the condition, such as a full disk, that made etcd give up
+// while the process lives on. Training goes on in the current view; a failover waits until an etcd
+// is back.
 func (e *Embedded) Failed() <-chan error { return e.failed }
 
-// closeLimit bounds how long Close waits; a healthy etcd closes within a few milliseconds.
+// closeLimit is how long Close waits. A healthy etcd closes within a few milliseconds.
 const closeLimit = 5 * time.Second
 
-// Close stops the etcd. What it holds stays in its folder for the next Embed. Close may be called twice.
+// Close stops the etcd. Its data stay in the folder for the next Embed. Close may be called twice.
 func (e *Embedded) Close() {
 	e.close.Do(func() {
 		done := make(chan struct{})
@@ -237,10 +246,10 @@ func (e *Embedded) Close() {
 		}()
 		select {
 		case <-done:
-		case <-time.After(closeLimit): // it has lost a goroutine to a fatal condition and waits for it
+		case <-time.After(closeLimit): // etcd has lost a goroutine to a fatal condition, and waits for it
 		}
 	})
 }
 
-// discard is where logs go that nobody asked for.
+// discard returns a logger that drops everything.
 func discard() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

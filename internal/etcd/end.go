@@ -14,14 +14,14 @@ const (
 	doneKey = "done"
 )
 
-// Stop asks the run to end soon.
+// Stop is a request to end the run soon.
 type Stop struct {
 	Checkpoint bool   `json:"checkpoint"` // save the newest step first
 	Reason     string `json:"reason"`     // in words, for the summary
 }
 
-// PutStop asks the run to end. A later request replaces an earlier one, so that somebody who has lost
-// patience can ask for an end without a checkpoint.
+// PutStop requests the end of the run. A later request replaces an earlier one, so that an
+// impatient user can request an end without a checkpoint.
 func (c *Client) PutStop(ctx context.Context, s Stop) error {
 	if _, err := c.etcd.Do(ctx, c.put(stopKey, s)); err != nil {
 		return fmt.Errorf("ask the run to stop: %w", err)
@@ -29,18 +29,19 @@ func (c *Client) PutStop(ctx context.Context, s Stop) error {
 	return nil
 }
 
-// WatchStop returns a channel with the newest request to stop, at once if there is one. It is closed when ctx ends.
+// WatchStop returns a channel with the newest request to stop, immediately if there is one. It is
+// closed when ctx ends.
 func (c *Client) WatchStop(ctx context.Context) <-chan Stop {
 	return watchValue(ctx, c, stopKey, func(Stop) bool { return true })
 }
 
-// PutDone says that the run is over, once and for all: it returns the word that counts, which is
-// that of whoever came first. But a run that has done its steps may be started again with more of
-// them: the word of fewer steps is one of then. And where the last version could not be saved at
-// first, and is saved later, the word says so from then on.
+// PutDone declares that the run is over. The first declaration counts, and PutDone returns the one
+// that counts. There are two exceptions. A run that has done its steps may be started again with
+// more steps; a declaration with fewer steps then no longer counts. And if the last version could
+// not be saved at first, but is saved later, the declaration is updated.
 func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, error) {
 	key := c.prefix + doneKey
-	revision := int64(0) // of the word that counts no more; 0: there is none
+	revision := int64(0) // of a declaration that no longer counts; 0: there is none
 	for {
 		r, err := c.etcd.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
@@ -54,7 +55,7 @@ func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, e
 			return d, nil
 		}
 		kvs := r.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 { // reopened meanwhile
+		if len(kvs) == 0 { // the run was reopened meanwhile
 			revision = 0
 			continue
 		}
@@ -72,7 +73,7 @@ func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, e
 	}
 }
 
-// Done returns the run's last word; nil while it is not over.
+// Done returns the declaration that the run is over, or nil.
 func (c *Client) Done(ctx context.Context) (*kintsugi.Done, error) {
 	b, _, found, err := c.get(ctx, doneKey)
 	if err != nil || !found {
@@ -85,13 +86,15 @@ func (c *Client) Done(ctx context.Context) (*kintsugi.Done, error) {
 	return &d, nil
 }
 
-// WatchDone returns a channel that delivers the run's last word, at once if it is over. It is closed when ctx ends.
+// WatchDone returns a channel that delivers the declaration that the run is over, immediately if
+// there is one. It is closed when ctx ends.
 func (c *Client) WatchDone(ctx context.Context) <-chan kintsugi.Done {
 	return watchValue(ctx, c, doneKey, func(kintsugi.Done) bool { return true })
 }
 
-// Reopen forgets Stop and Done, so that a run that ended can go on under its name. Lives, fences and views
-// stay: their numbers must grow over all sessions. Call it before the first process of a session registers.
+// Reopen deletes Stop and Done, so that a run that has ended can continue under the same name.
+// Lives, fences and views are kept, since their numbers must grow over all sessions. Call it before
+// the first process of a session registers.
 func (c *Client) Reopen(ctx context.Context) error {
 	_, err := c.etcd.Txn(ctx).Then(clientv3.OpDelete(c.prefix+stopKey), clientv3.OpDelete(c.prefix+doneKey)).Commit()
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Ensemble says which of several etcds this one is. They hold the same keys as long as most of them
-// live: one of three may be gone, or two of five. The same peers must be named to all of them, at
-// every start.
+// Ensemble says which member of an ensemble this etcd is. All members hold the same keys as long as
+// most of them are alive: one of three may be gone, or two of five. All members must be given the
+// same peers at every start.
 type Ensemble struct {
-	Name   string            // of this one
-	Peers  map[string]string // by name: host:port at which the others reach each, this one included
-	Listen string            // host:port for clients; the Port of Options is not used
+	Name   string            // name of this member
+	Peers  map[string]string // by name: the host:port at which the others reach a member; includes this member
+	Listen string            // host:port for clients; Options.Port is not used
 
-	// Beat is the time between two signs of life of the one that leads. After ten without one the
-	// others choose another: it must be well above the time of a message between them. Default 100
-	// ms.
+	// Beat is the time between two heartbeats of the leader. After ten beats without one, the
+	// others elect a new leader. So it must be much longer than the transmission time of a message
+	// between members. Default: 100 ms.
 	Beat time.Duration
 }
 
-// electionBeats are how many signs of life must be missing.
+// electionBeats is the number of missing heartbeats that causes an election.
 const electionBeats = 10
 
-// Check returns what is wrong with an ensemble, an ErrUsage, or nil.
+// Check returns an ErrUsage if the ensemble is invalid.
 func (m *Ensemble) Check() error {
 	if _, ok := m.Peers[m.Name]; !ok {
 		return fmt.Errorf("%w: etcd %q is none of its peers %s: name itself among them", kintsugi.ErrUsage, m.Name, strings.Join(slices.Sorted(maps.Keys(m.Peers)), ", "))
@@ -60,7 +60,7 @@ func (m *Ensemble) Check() error {
 	return nil
 }
 
-// start starts this one. It is ready once most of them are there.
+// start starts this member. It is ready when most members have started.
 func (m *Ensemble) start(ctx context.Context, dir string, opt Options) (*Embedded, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	at := func(address string) []url.URL { return []url.URL{{Scheme: scheme(opt), Host: address}} }
 	self := m.Peers[m.Name]
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(bound(self)), at(self)
-	host, _, _ := net.SplitHostPort(self) // checked
+	host, _, _ := net.SplitHostPort(self) // Check has checked it
 	_, port, _ := net.SplitHostPort(m.Listen)
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(bound(m.Listen)), at(net.JoinHostPort(host, port))
 	var all []string
@@ -97,8 +97,8 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	return cfg
 }
 
-// bound returns where to listen for what others reach at an address: etcd listens at numbers only,
-// and a name may be that of a service before it.
+// bound returns the address to listen on for an address at which others reach this member. etcd
+// listens on IP addresses only, and a name may be that of a service in front of it.
 func bound(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	if net.ParseIP(host) == nil && host != "localhost" {

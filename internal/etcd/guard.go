@@ -15,7 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// peerName is the common name by which etcds know one another: they do not look at URIs in certificates.
+// peerName is the common name by which members identify one another: etcd ignores URIs in
+// certificates.
 const peerName = "etcd"
 
 func scheme(opt Options) string {
@@ -25,7 +26,7 @@ func scheme(opt Options) string {
 	return "https"
 }
 
-// secure has an etcd listen by TLS alone, and guard its keys.
+// secure makes an etcd listen with TLS only, and guard its keys.
 func secure(cfg *embed.Config, c *mtls.Credentials) {
 	if c == nil {
 		return
@@ -36,14 +37,14 @@ func secure(cfg *embed.Config, c *mtls.Credentials) {
 	info.ClientCertAuth = true
 	cfg.PeerTLSInfo = *info
 	cfg.PeerTLSInfo.AllowedCNs = []string{peerName}
-	cfg.PeerTLSInfo.SkipClientSANVerify = true // that it comes from an address in its certificate: behind a service it does not
+	cfg.PeerTLSInfo.SkipClientSANVerify = true // do not check the address that a peer comes from: behind a service it differs
 	g := guard{domain: c.Domain()}
 	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(g.call), grpc.ChainStreamInterceptor(g.stream))
 }
 
-// keepers says which roles change the keys of a run; a key that ends in a slash is all keys below
-// it. An operator may change all: it starts runs, ends them, and empties the places of processes
-// that it has seen die.
+// keepers says which roles may change the keys of a run. A key that ends in a slash means all keys
+// below it. An operator may change all keys: it starts and ends runs, and empties the places of
+// processes that it has seen die.
 var keepers = []struct {
 	key   string
 	roles []mtls.Role
@@ -63,14 +64,14 @@ var keepers = []struct {
 	{"left/worker/", []mtls.Role{mtls.Worker}},
 }
 
-// mayChange reports whether somebody may change a key. A place is changed by who fills it, where
-// its certificate says which.
+// mayChange reports whether a caller may change a key. If the caller's certificate names a place,
+// the caller may change only that place.
 func mayChange(who mtls.Name, key string) bool {
 	if who.Role == mtls.Operator {
 		return true
 	}
 	rest, ours := strings.CutPrefix(key, "/kintsugi/")
-	_, key, _ = strings.Cut(rest, "/") // behind the name of the run
+	_, key, _ = strings.Cut(rest, "/") // after the name of the run
 	for _, k := range keepers {
 		below, inside := strings.CutPrefix(key, k.key)
 		if !ours || !inside || below != "" && !strings.HasSuffix(k.key, "/") {
@@ -82,10 +83,10 @@ func mayChange(who mtls.Name, key string) bool {
 	return false
 }
 
-// guard lets callers do what their roles may. It is asked before etcd does anything.
+// guard checks, before each request to etcd, whether the role of the caller allows it.
 type guard struct{ domain string }
 
-// caller returns who calls. Those of no role that has business here are refused.
+// caller returns the caller of a request. It refuses roles that have no business here.
 func (g guard) caller(ctx context.Context) (mtls.Name, error) {
 	who, _ := mtls.Caller(ctx)
 	if who.Domain != g.domain || !slices.Contains([]mtls.Role{mtls.Operator, mtls.Coordinator, mtls.Server, mtls.Worker}, who.Role) {
@@ -106,7 +107,8 @@ func (g guard) call(ctx context.Context, request any, info *grpc.UnaryServerInfo
 	return next(ctx, request)
 }
 
-// stream implements grpc.StreamServerInterceptor. Streams watch keys, which all may read, and keep leases alive.
+// stream implements grpc.StreamServerInterceptor. Streams watch keys, which all roles may read, and
+// keep leases alive.
 func (g guard) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	who, err := g.caller(stream.Context())
 	if err != nil {
@@ -122,7 +124,8 @@ func (g guard) stream(server any, stream grpc.ServerStream, info *grpc.StreamSer
 	return next(server, stream)
 }
 
-// allows reports whether somebody may make a request, else the key that it is about, if any.
+// allows reports whether a caller may make a request. If not, it returns the key that the request
+// is about, if any.
 func allows(who mtls.Name, request any) (key string, ok bool) {
 	if who.Role == mtls.Operator {
 		return "", true
@@ -145,7 +148,7 @@ func allows(who mtls.Name, request any) (key string, ok bool) {
 	return "", false
 }
 
-// part returns the request that is part of a transaction, nil for one of a kind that is not known.
+// part returns the request inside a part of a transaction, or nil for an unknown kind.
 func part(op *pb.RequestOp) any {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:

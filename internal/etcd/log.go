@@ -10,10 +10,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// bridge returns the logger that etcd writes to: its entries go to log, and a fatal entry, on which etcd
-// would end the whole process, ends only the goroutine that wrote it and is sent to failed.
+// bridge returns the logger for etcd, which writes to log. A fatal entry, on which etcd would end
+// the whole process, ends only the goroutine that wrote it, and is sent to failed.
 //
-// Limitation: a goroutine of etcd that panics by itself, without a log entry, still ends the process.
+// Limitation: if a goroutine of etcd panics without a log entry, the process still ends.
 func bridge(log *slog.Logger, failed chan<- error) *zap.Logger {
 	if log == nil {
 		log = discard()
@@ -21,8 +21,8 @@ func bridge(log *slog.Logger, failed chan<- error) *zap.Logger {
 	return zap.New(core{log}, zap.WithFatalHook(last{failed}), zap.WithPanicHook(last{failed}))
 }
 
-// core hands entries of zap to slog. etcd's own word for a condition is often stronger than what it means
-// for a run: its errors are warnings here, since training goes on without etcd.
+// core passes entries of zap to slog. Errors of etcd become warnings, since training goes on
+// without etcd.
 type core struct{ log *slog.Logger }
 
 func (c core) Enabled(l zapcore.Level) bool {
@@ -66,7 +66,7 @@ func attrs(fields []zapcore.Field) []any {
 	return kv
 }
 
-// last is what happens after a fatal or panicking entry.
+// last is the action after a fatal or panicking entry.
 type last struct{ failed chan<- error }
 
 func (l last) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {

@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Kind says what a process is for.
+// Kind is the kind of a process.
 type Kind string
 
 // The kinds.
@@ -29,11 +29,11 @@ type Member struct {
 	Index       uint32 // kintsugi.ServerID or kintsugi.Slot
 	Incarnation kintsugi.Incarnation
 
-	// Since is when the place began to be filled without a gap. A life that was away and came back has a
-	// larger one than before.
+	// Since is when the place was last filled after being empty. If a life was away and came back,
+	// its Since has increased.
 	Since Revision
 
-	// Value is what the process said of itself when it registered, in JSON.
+	// Value is what the process said of itself at registration, in JSON.
 	Value json.RawMessage
 }
 
@@ -50,7 +50,7 @@ func lifeKey(k Kind, index uint32) string   { return fmt.Sprintf("life/%s/%d", k
 func memberKey(k Kind, index uint32) string { return fmt.Sprintf("member/%s/%d", k, index) }
 func leftKey(k Kind, index uint32) string   { return fmt.Sprintf("left/%s/%d", k, index) }
 
-// parseMember returns the member that kv describes; false for what nobody of ours has written.
+// parseMember returns the member stored in kv, or false if kv was not written by this package.
 func (c *Client) parseMember(kv *mvccpb.KeyValue) (Member, bool) {
 	kind, number, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), c.prefix+"member/"), "/")
 	index, err := strconv.ParseUint(number, 10, 32)
@@ -63,9 +63,9 @@ func (c *Client) parseMember(kv *mvccpb.KeyValue) (Member, bool) {
 	return m, err == nil
 }
 
-// Vacate empties a place whose process is known to be dead, so that nobody waits for its lease.
-// dead says whether the life that is there is that of the process: one that has come meanwhile
-// keeps the place. It waits for etcd no longer than ctx.
+// Vacate empties a place whose process is known to be dead, so that nobody has to wait for its
+// lease. dead decides whether the present life is that of the dead process: a life that has come
+// meanwhile keeps the place. Vacate waits for etcd until ctx ends.
 func (c *Client) Vacate(ctx context.Context, k Kind, index uint32, dead func(Member) bool) error {
 	key := c.prefix + memberKey(k, index)
 	r, err := c.etcd.Get(ctx, key)
@@ -84,7 +84,7 @@ func (c *Client) Vacate(ctx context.Context, k Kind, index uint32, dead func(Mem
 	return nil
 }
 
-// Members returns who is present of a kind, by index.
+// Members returns the members of a kind, by index.
 func (c *Client) Members(ctx context.Context, k Kind) ([]Member, error) {
 	r, err := c.etcd.Get(ctx, c.prefix+"member/"+string(k)+"/", clientv3.WithPrefix())
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Client) Members(ctx context.Context, k Kind) ([]Member, error) {
 	return c.parseMembers(r.Kvs), nil
 }
 
-// Left returns the newest life of a place that has left it by Leave; 0: none has.
+// Left returns the newest life that has left a place by Leave, or 0.
 func (c *Client) Left(ctx context.Context, k Kind, index uint32) (kintsugi.Incarnation, error) {
 	key := leftKey(k, index)
 	b, _, found, err := c.get(ctx, key)
@@ -117,9 +117,10 @@ func (c *Client) parseMembers(kvs []*mvccpb.KeyValue) []Member {
 	return members
 }
 
-// WatchMembers returns a channel with everybody present of a kind, by index: at once, and again after each
-// change. It holds the newest list only; who left and came back in between shows by its incarnation or by
-// Since. The reader owns the list. The channel is closed when ctx ends.
+// WatchMembers returns a channel with the list of all members of a kind, by index: immediately, and
+// again after each change. The channel holds only the newest list. A member that left and came back
+// in between is recognised by its incarnation or by Since. The receiver owns the list. The channel
+// is closed when ctx ends.
 func (c *Client) WatchMembers(ctx context.Context, k Kind) <-chan []Member {
 	out := newLatest[[]Member]()
 	present := make(map[string]*mvccpb.KeyValue)

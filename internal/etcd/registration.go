@@ -14,19 +14,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// State is what a process may believe of its own registration.
+// State is the state of a process's own registration.
 type State uint8
 
-// The states. A registration starts Held and may go back and forth between Held and Silent; the other two are final.
+// The states. A registration begins as Held, and may alternate between Held and Silent. The other
+// two states are final.
 const (
-	// Held means that etcd has confirmed the lease less than its time to live ago.
+	// Held means that etcd has confirmed the lease within its time to live.
 	Held State = iota
 
-	// Silent means that etcd has not confirmed the lease for its time to live, or says that it has lapsed:
-	// others may take this process for dead. The registration keeps trying.
+	// Silent means that etcd has not confirmed the lease for its time to live, or says that it has
+	// lapsed: others may take this process for dead. The registration keeps trying.
 	Silent
 
-	// Superseded means that a later life has taken the place. This process must end: it is a ghost.
+	// Superseded means that a later life has taken the place. This process must end.
 	Superseded
 
 	// Closed means that Close was called, or that the context of Register has ended.
@@ -40,30 +41,31 @@ func (s State) String() string {
 // Status is a state and its history.
 type Status struct {
 	State  State
-	Lapses int // how often others have seen the place empty although this process lived
+	Lapses int // how often others saw an empty place although this process was alive
 }
 
-// Registration fills a place in the run as long as its process lives. Its methods are safe for concurrent use.
+// Registration fills a place of the run while its process lives. Its methods are safe for
+// concurrent use.
 type Registration struct {
 	client      *Client
 	kind        Kind
 	index       uint32
 	incarnation kintsugi.Incarnation
-	record      record // its value is guarded by mu
+	record      record // mu guards its value
 	mu          sync.Mutex
-	ttl         int64 // seconds
+	ttl         int64 // in seconds
 
 	changes latest[Status]
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
 
-	// Owned by the loop until it has ended, then by Close.
+	// Owned by the loop until it has ended, and then by Close.
 	status Status
 	lease  clientv3.LeaseID
 }
 
-// Tell replaces what the process has said of itself when it registered. Where the lease has lapsed
-// it is said with the next one.
+// Tell replaces the value that the process registered. If the lease has lapsed, the new value is
+// written with the next lease.
 func (r *Registration) Tell(ctx context.Context, value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -81,7 +83,7 @@ func (r *Registration) Tell(ctx context.Context, value any) error {
 	return nil
 }
 
-// put puts the member's key.
+// put returns the operation that writes the member's key.
 func (r *Registration) put(o clientv3.OpOption) clientv3.Op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,13 +93,14 @@ func (r *Registration) put(o clientv3.OpOption) clientv3.Op {
 // errSuperseded means that a later life has taken the place.
 var errSuperseded = errors.New("a later life has taken the place")
 
-// Register makes this process the present life of a place, at once even where the lease of the life before
-// has not lapsed yet: who starts processes makes sure that a place has one. value is stored as JSON and
-// tells the others what they must know; a server's holds its "address". When the process dies, others see the
-// place empty after ttl, which is rounded up to whole seconds.
+// Register makes this process the current life of a place. It does so even if the lease of the life
+// before has not lapsed yet: whoever starts processes must ensure that a place has only one. value
+// is stored as JSON and tells others what they need to know; that of a server contains its
+// "address". If the process dies, others see the place empty after ttl, which is rounded up to
+// whole seconds.
 //
-// It returns once the others can see it, or when ctx ends. The registration lives on, through outages of
-// etcd, until Close or until ctx ends; only Close empties the place at once.
+// Register returns when others can see the process, or when ctx ends. The registration survives
+// outages of etcd. It lasts until Close or until ctx ends; only Close empties the place at once.
 func (c *Client) Register(ctx context.Context, k Kind, index uint32, value any, ttl time.Duration) (*Registration, error) {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -121,15 +124,16 @@ func (c *Client) Register(ctx context.Context, k Kind, index uint32, value any, 
 	return r, nil
 }
 
-// Incarnation numbers this life of the place, from 1, without gaps unless a Register failed half-way.
+// Incarnation returns the number of this life of the place, from 1. There are no gaps unless a
+// Register failed half-way.
 func (r *Registration) Incarnation() kintsugi.Incarnation { return r.incarnation }
 
-// Changes delivers the status at once and after each change, the newest only. The channel is closed after a
-// final state.
+// Changes returns a channel that delivers the status immediately and after each change. It holds
+// only the newest status, and is closed after a final one.
 func (r *Registration) Changes() <-chan Status { return r.changes }
 
-// Close empties the place. It waits for etcd no longer than ctx and a second: where etcd does not answer, the
-// lease lapses by itself. A later life that has taken the place keeps it.
+// Close empties the place. It waits for etcd at most until ctx ends, plus a second; without an
+// answer the lease lapses by itself. If a later life has taken the place, that life keeps it.
 func (r *Registration) Close(ctx context.Context) error {
 	r.cancel()
 	r.loops.Wait()
@@ -145,9 +149,9 @@ func (r *Registration) Close(ctx context.Context) error {
 	return nil
 }
 
-// Leave is Close for a process that goes because it had notice: as soon as its place is empty Left
-// says so. Whoever looks at the place now and then sees it empty and no more, so what the life has
-// said of itself last is no place for this word.
+// Leave is Close for a process that leaves because of a notice: as soon as its place is empty, Left
+// returns this life. This is a key of its own, since observers that look now and then may only see
+// an empty place, and not the last value of the life.
 func (r *Registration) Leave(ctx context.Context) error {
 	r.cancel()
 	r.loops.Wait()
@@ -165,10 +169,10 @@ func (r *Registration) Leave(ctx context.Context) error {
 	return errors.Join(err, r.Close(ctx))
 }
 
-// farewell bounds how long a process that ends tries to tell etcd so.
+// farewell is how long a process that ends tries to tell etcd so.
 const farewell = time.Second
 
-// revoke ends a lease; one that has lapsed is no error.
+// revoke ends a lease. It is no error if the lease has lapsed already.
 func (c *Client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	_, err := c.etcd.Revoke(ctx, lease)
 	if isLeaseLost(err) {
@@ -177,8 +181,8 @@ func (c *Client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	return err
 }
 
-// beginLife counts one more life of the place and puts the member's key, in one transaction: a life is
-// never visible under the number of another.
+// beginLife increments the number of lives and writes the member's key, in one transaction: a life
+// is never visible under the number of another.
 func (r *Registration) beginLife(ctx context.Context) error {
 	c, life := r.client, lifeKey(r.kind, r.index)
 	lease, err := c.etcd.Grant(ctx, r.ttl)
@@ -232,7 +236,7 @@ func (r *Registration) watchLives(ctx context.Context, end context.CancelCauseFu
 	})
 }
 
-// hold keeps the place until ctx ends, and says how it stands.
+// hold keeps the place until ctx ends, and reports changes of the status.
 func (r *Registration) hold(ctx context.Context) {
 	defer close(r.changes)
 	r.say(Held)
@@ -259,8 +263,8 @@ func (r *Registration) say(s State) {
 	r.changes.send(r.status)
 }
 
-// keepAlive renews the lease three times in its life, until ctx ends, etcd has been silent for the life of
-// the lease, or the lease is gone.
+// keepAlive renews the lease, three times in its time to live. It returns when ctx ends, when etcd
+// has been silent for the lease's time to live, or when the lease is gone.
 func (r *Registration) keepAlive(ctx context.Context) {
 	answers, err := r.client.etcd.KeepAlive(ctx, r.lease)
 	if err != nil {
@@ -270,8 +274,9 @@ func (r *Registration) keepAlive(ctx context.Context) {
 	}
 }
 
-// takeUp gets a new lease and puts the key under it, as the same life. It reports false when ctx has ended.
-// Where the old lease turns out to live still, the key has never been away and moves over.
+// takeUp gets a new lease and writes the key with it, as the same life. It returns false when ctx
+// has ended. If the old lease is still alive after all, the key moves to the new lease without ever
+// being away.
 func (r *Registration) takeUp(ctx context.Context) bool {
 	for {
 		err := r.tryTakeUp(ctx)
@@ -279,7 +284,7 @@ func (r *Registration) takeUp(ctx context.Context) bool {
 			return true
 		}
 		if errors.Is(err, errSuperseded) {
-			<-ctx.Done() // watchLives sees the later life, too, and knows how to say it
+			<-ctx.Done() // watchLives also sees the later life, and reports it
 		}
 		if !pause(ctx) {
 			return false
@@ -288,7 +293,8 @@ func (r *Registration) takeUp(ctx context.Context) bool {
 }
 
 func (r *Registration) tryTakeUp(ctx context.Context) error {
-	// A call that started before an outage may hang on a connection that is dead: ask anew now and then.
+	// A call that began before an outage may hang on a dead connection, so make a new one now and
+	// then.
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.ttl)*time.Second)
 	defer cancel()
 	c, life, member := r.client, lifeKey(r.kind, r.index), memberKey(r.kind, r.index)
@@ -299,10 +305,10 @@ func (r *Registration) tryTakeUp(ctx context.Context) error {
 	mine := clientv3.Compare(clientv3.Value(c.prefix+life), "=", fmt.Sprint(r.incarnation))
 	t, err := c.etcd.Txn(ctx).If(mine).Then(clientv3.OpGet(c.prefix+member), r.put(clientv3.WithLease(lease.ID))).Commit()
 	if err != nil {
-		return err // whether or not it was put, the next attempt puts it again
+		return err // whether or not it was written, the next attempt writes it again
 	}
 	if !t.Succeeded {
-		c.revoke(ctx, lease.ID) // holds no key; lapses by itself otherwise
+		c.revoke(ctx, lease.ID) // no key depends on it; otherwise it lapses by itself
 		return errSuperseded
 	}
 	if len(t.Responses[0].GetResponseRange().Kvs) == 0 {
@@ -310,6 +316,6 @@ func (r *Registration) tryTakeUp(ctx context.Context) error {
 	}
 	old := r.lease
 	r.lease = lease.ID
-	c.revoke(ctx, old) // holds no key any more; lapses by itself otherwise
+	c.revoke(ctx, old) // no key depends on it any more; otherwise it lapses by itself
 	return nil
 }

@@ -9,13 +9,14 @@ import (
 
 const standingKey = "standing"
 
-// Standing says that the run stands at a step of a view, and that the step is durable: whoever was waited for may go.
+// Standing says that the run stands at a durable step of a view: the processes that were waited for
+// may leave.
 type Standing struct {
 	View kintsugi.ViewNumber `json:"view"`
 	Step kintsugi.Step       `json:"step"`
 }
 
-// PutStanding says that the run stands. A later word replaces an earlier one.
+// PutStanding declares that the run stands. It replaces an earlier declaration.
 func (c *Client) PutStanding(ctx context.Context, s Standing) error {
 	if _, err := c.etcd.Do(ctx, c.put(standingKey, s)); err != nil {
 		return fmt.Errorf("say that the run stands at step %d: %w", s.Step, err)
@@ -23,7 +24,7 @@ func (c *Client) PutStanding(ctx context.Context, s Standing) error {
 	return nil
 }
 
-// WatchStanding returns a channel with the newest word of Standing, at once if there is one. It is
+// WatchStanding returns a channel with the newest Standing, immediately if there is one. It is
 // closed when ctx ends.
 func (c *Client) WatchStanding(ctx context.Context) <-chan Standing {
 	return watchValue(ctx, c, standingKey, func(Standing) bool { return true })

@@ -17,12 +17,13 @@ const (
 	fenceKey = "fence"
 )
 
-// Revision is etcd's count of changes. Of two facts, the one with the larger revision is the later.
+// Revision is etcd's counter of changes. Of two values, the one with the larger revision is the
+// later.
 type Revision int64
 
-// ID returns the id of the run, the same for all who ask and for as long as etcd keeps its keys.
-// Who asks first draws it. Names tell runs of one etcd apart, and the id those of all: two etcds
-// that were set up alike have the same number of their cluster, too.
+// ID returns the id of the run. It is the same for all callers, as long as etcd keeps its keys; the
+// first caller draws it at random. Names distinguish the runs in one etcd, and the id distinguishes
+// all runs: two etcds that were set up in the same way have even the same cluster id.
 func (c *Client) ID(ctx context.Context) (string, error) {
 	for range conflicts {
 		b, rev, found, err := c.get(ctx, idKey)
@@ -35,7 +36,7 @@ func (c *Client) ID(ctx context.Context) (string, error) {
 		id := rand.Text()
 		r, err := c.etcd.Txn(ctx).If(c.unchanged(idKey, rev)).Then(c.put(idKey, id)).Commit()
 		if err != nil {
-			return "", fmt.Errorf("draw the id of the run: %w", err) // if it was put all the same, the next who asks reads it
+			return "", fmt.Errorf("draw the id of the run: %w", err) // if it was written anyway, the next caller reads it
 		}
 		if r.Succeeded {
 			return id, nil
@@ -44,7 +45,8 @@ func (c *Client) ID(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("draw the id of the run: %w", errConflict)
 }
 
-// View returns the current view and the revision at which it was put; nil and 0 where there is none yet.
+// View returns the current view and the revision at which it was put, or nil and 0 if there is none
+// yet.
 func (c *Client) View(ctx context.Context) (*kintsugi.View, Revision, error) {
 	b, rev, found, err := c.get(ctx, viewKey)
 	if err != nil {
@@ -60,8 +62,9 @@ func (c *Client) View(ctx context.Context) (*kintsugi.View, Revision, error) {
 	return &v, Revision(rev), nil
 }
 
-// WatchView returns a channel with the current view, at once if there is one, and with each later one. It
-// holds the newest only and never goes back to an older number. It is closed when ctx ends.
+// WatchView returns a channel with the current view, immediately if there is one, and each later
+// view. It holds only the newest and never goes back to a smaller number. It is closed when ctx
+// ends.
 func (c *Client) WatchView(ctx context.Context) <-chan kintsugi.View {
 	var newest kintsugi.ViewNumber
 	return watchValue(ctx, c, viewKey, func(v kintsugi.View) bool {
@@ -73,17 +76,18 @@ func (c *Client) WatchView(ctx context.Context) <-chan kintsugi.View {
 	})
 }
 
-// PutView replaces the view whose number is previous (0: there is none yet) by v, whose fence becomes the
-// largest handed out. It returns the revision of the change.
+// PutView replaces the view with the number previous (0: there is none yet) by v. The fence of v
+// becomes the largest that was handed out. It returns the revision of the change.
 //
-// Nothing changes and the error is ErrStaleView when another view counts by now: read it and decide again.
-// It is ErrFenced when somebody has taken a larger fence than v's: take a new one and put v under it.
-// Where the answer was lost the view may have been put all the same; a second PutView then says ErrStaleView.
+// If another view counts by now, nothing changes and the error is ErrStaleView: read that view and
+// decide again. If somebody has taken a larger fence than that of v, the error is ErrFenced: take a
+// new fence and put v with it. If the answer is lost, the view may have been put nevertheless;
+// another PutView then returns ErrStaleView.
 func (c *Client) PutView(ctx context.Context, previous kintsugi.ViewNumber, v kintsugi.View) (Revision, error) {
 	return c.putView(ctx, previous, v)
 }
 
-// putView is PutView under further conditions; when they fail the error is ErrFenced.
+// putView is PutView with further conditions. If one of these fails, the error is ErrFenced.
 func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v kintsugi.View, conditions ...clientv3.Cmp) (Revision, error) {
 	if v.Number <= previous {
 		panic(fmt.Sprintf("etcd: view %d cannot replace view %d", v.Number, previous))
@@ -130,17 +134,18 @@ func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v ki
 	return 0, fmt.Errorf("put view %d: %w", v.Number, errConflict)
 }
 
-// NextFence hands out a fence that is larger than atLeast and than every one before: give the largest that
-// the shards reached and the newest manifest know of, which may be ahead of etcd.
+// NextFence hands out a fence that is larger than atLeast and than every fence before. Pass the
+// largest fence that the reachable shards and the newest manifest know, which may be larger than
+// that in etcd.
 func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsugi.Fence, error) {
 	return c.nextFence(ctx, atLeast)
 }
 
-// ConductorFence hands out a fence to the conductor of v: one that is larger than the view's and
-// than every one before. The error is ErrStaleView when another view counts by now. So whoever
-// conducts a later view decides under a larger fence, however late the conductor of an earlier one
-// comes to ask: a shard that had promised that one's fence would refuse the later one for ever, and
-// of two decisions about a step the later must be the one that counts.
+// ConductorFence hands out a fence to the conductor of v: larger than the fence of v and than every
+// fence before. If another view counts by now, the error is ErrStaleView. So the conductor of a
+// later view always has a larger fence, however late the conductor of an earlier view asks for one.
+// Otherwise a shard that had promised the earlier conductor's fence would refuse the later one for
+// ever; and of two decisions about a step, the later must count.
 func (c *Client) ConductorFence(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error) {
 	current, rev, err := c.View(ctx)
 	if err != nil {
@@ -156,7 +161,8 @@ func (c *Client) ConductorFence(ctx context.Context, v kintsugi.View) (kintsugi.
 	return fence, err
 }
 
-// nextFence is NextFence under further conditions, of the view; when they fail the error is ErrStaleView.
+// nextFence is NextFence with further conditions on the view. If one of these fails, the error is
+// ErrStaleView.
 func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, conditions ...clientv3.Cmp) (kintsugi.Fence, error) {
 	for range conflicts {
 		largest, rev, err := c.readFence(ctx)
@@ -166,7 +172,7 @@ func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, conditio
 		next := 1 + max(largest, atLeast)
 		r, err := c.etcd.Txn(ctx).If(append(conditions, c.unchanged(fenceKey, rev))...).Then(c.put(fenceKey, next)).Commit()
 		if err != nil {
-			return 0, fmt.Errorf("take a fence: %w", err) // if it was taken all the same, a number is left out: no harm
+			return 0, fmt.Errorf("take a fence: %w", err) // if it was taken anyway, a number is skipped, which does no harm
 		}
 		if r.Succeeded {
 			return next, nil
@@ -184,7 +190,7 @@ func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, conditio
 	return 0, fmt.Errorf("take a fence: %w", errConflict)
 }
 
-// readFence returns the largest fence handed out, 0 where there was none, and the revision of its key.
+// readFence returns the largest fence handed out, or 0, and the revision of its key.
 func (c *Client) readFence(ctx context.Context) (kintsugi.Fence, int64, error) {
 	b, rev, found, err := c.get(ctx, fenceKey)
 	if err != nil || !found {

@@ -9,9 +9,9 @@ import (
 
 const waitsKey = "waits"
 
-// PutWaits says in words what the coordinator that leads waits for before it can put a view; empty:
-// nothing. A later word replaces an earlier one. The error is ErrFenced when somebody else leads by
-// now.
+// PutWaits says in words what the leading coordinator waits for before it can put a view; "" means
+// nothing. It replaces the earlier text. If another coordinator leads by now, the error is
+// ErrFenced.
 func (l *Leadership) PutWaits(ctx context.Context, what string) error {
 	r, err := l.client.etcd.Txn(ctx).If(l.mine).Then(l.client.put(waitsKey, what)).Commit()
 	if err == nil && !r.Succeeded {
@@ -23,7 +23,7 @@ func (l *Leadership) PutWaits(ctx context.Context, what string) error {
 	return nil
 }
 
-// Waits returns what the coordinator has said last that it waits for; empty: nothing.
+// Waits returns the newest text of PutWaits; "" means nothing.
 func (c *Client) Waits(ctx context.Context) (string, error) {
 	b, _, found, err := c.get(ctx, waitsKey)
 	if err != nil || !found {
@@ -32,7 +32,8 @@ func (c *Client) Waits(ctx context.Context) (string, error) {
 	return decode[string](waitsKey, b)
 }
 
-// WatchWaits returns a channel with the newest word of PutWaits, at once if there is one. It is closed when ctx ends.
+// WatchWaits returns a channel with the newest text of PutWaits, immediately if there is one. It is
+// closed when ctx ends.
 func (c *Client) WatchWaits(ctx context.Context) <-chan string {
 	return watchValue(ctx, c, waitsKey, func(string) bool { return true })
 }

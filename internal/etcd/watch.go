@@ -7,10 +7,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// follow calls begin with the keys under key (the key itself, or all that start with it where prefix says
-// so), then changed with each later change in order, until ctx ends. After an outage it goes on where it
-// was; where the changes since then have been compacted away it calls begin again.
-// Both callbacks run on the calling goroutine.
+// follow calls begin with the keys at key, or with all keys that start with key if prefix is set.
+// Then it calls changed with each later change, in order, until ctx ends. After an outage it
+// continues where it was; if the changes since then have been compacted, it calls begin again. It
+// calls both functions on the calling goroutine.
 func (c *Client) follow(ctx context.Context, key string, prefix bool, begin func([]*mvccpb.KeyValue), changed func([]*clientv3.Event)) {
 	var opts []clientv3.OpOption
 	if prefix {
@@ -29,7 +29,7 @@ func (c *Client) follow(ctx context.Context, key string, prefix bool, begin func
 
 // watch calls changed until ctx ends or the watch cannot go on.
 func (c *Client) watch(ctx context.Context, key string, opts []clientv3.OpOption, changed func([]*clientv3.Event)) {
-	ctx, cancel := context.WithCancel(ctx) // frees the watch where it ends by itself
+	ctx, cancel := context.WithCancel(ctx) // frees the watch if it ends by itself
 	defer cancel()
 	for r := range c.etcd.Watch(ctx, c.prefix+key, opts...) {
 		if r.Err() != nil {
@@ -40,22 +40,23 @@ func (c *Client) watch(ctx context.Context, key string, opts []clientv3.OpOption
 	}
 }
 
-// latest is a channel of one place that holds the newest value only: a slow reader skips values, and never
-// holds up the sender. It has one sender, which closes it.
+// latest is a channel that holds only the newest value: a slow receiver skips values and never
+// blocks the sender. It has one sender, which closes it.
 type latest[T any] chan T
 
 func newLatest[T any]() latest[T] { return make(latest[T], 1) }
 
 func (l latest[T]) send(v T) {
 	select {
-	case <-l: // the reader has not fetched the one before
+	case <-l: // the receiver has not taken the last value
 	default:
 	}
 	l <- v
 }
 
-// watchValue returns a channel with the value of key, at once if it has one and whenever it changes, the
-// newest only. Values that keep refuses or that do not parse are left out. The channel is closed when ctx ends.
+// watchValue returns a channel with the value of key: immediately if it has one, and whenever it
+// changes. The channel holds only the newest value. Values that keep rejects, or that cannot be
+// parsed, are left out. The channel is closed when ctx ends.
 func watchValue[T any](ctx context.Context, c *Client, key string, keep func(T) bool) <-chan T {
 	out := newLatest[T]()
 	offer := func(b []byte) {
