@@ -1,19 +1,19 @@
 """Train a model of your own, in any framework, with Kintsugi.
 
-A program calls run (or run_torch and run_jax, for a model in PyTorch and in JAX) and is started by
-Kintsugi, once for each worker:
+A program calls run_torch for a model in PyTorch, run_jax for a model in JAX, or run for any other
+framework. Kintsugi starts the program once for each worker:
 
     kintsugi train --workers 4 -- python3 train.py
 
-Kintsugi asks it for gradients; it holds the parameters, steps, saves, and goes on when processes
-die. This file needs nothing but Python 3.8; parameters are numpy arrays where numpy is installed,
-and flat memoryviews of float32 where it is not. Copy it beside your program, or put its folder on
-PYTHONPATH.
+Kintsugi asks the program for gradients. It does the rest itself: it holds the parameters, makes the
+steps, saves checkpoints, and goes on when processes die. This file needs only Python 3.8.
+Parameters are numpy arrays if numpy is installed, and otherwise flat memoryviews of float32. Copy
+this file beside your program, or put its folder on PYTHONPATH.
 
-The one rule: a gradient is a function of the parameters and of the batch. What is random about it
-comes from batch.seed, and nothing is kept from one gradient to the next. Then a worker that died
-computes the same gradients again, and a run ends with the same parameters whichever servers die on
-the way. Steps of which a worker was away lack its gradients.
+The one rule: a gradient is a function of the parameters and the batch. All randomness must come
+from batch.seed, and nothing may be kept from one gradient to the next. Then a worker that died
+computes the same gradients again, and a run ends with the same parameters whichever servers die.
+If a worker is away, the steps made meanwhile lack its gradients.
 """
 
 import fnmatch
@@ -42,11 +42,11 @@ _SUGGESTED = {
 }  # fmt: skip
 
 if _VARIABLE in os.environ and hasattr(sys.stdout, "reconfigure"):
-    sys.stdout.reconfigure(line_buffering=True)  # a program that is killed would take with it what it has printed
+    sys.stdout.reconfigure(line_buffering=True)  # otherwise what a killed program has printed would be lost
 
 
 class Values:
-    """The values of a model, by the names of its tensors: values["w"] is an array of that shape. values.flat is all of them."""
+    """The values of a model, by tensor name: values["w"] is an array with the shape of tensor w, and values.flat has all values."""
 
     def __init__(self, tensors, memory, writable):
         self.flat = _array(memory, writable)
@@ -54,7 +54,7 @@ class Values:
         for name, shape in tensors:
             n = math.prod(shape)
             part = self.flat[at : at + n]
-            self._arrays[name] = part if numpy is None else part.reshape(shape)  # of shape (): an array of one value
+            self._arrays[name] = part if numpy is None else part.reshape(shape)  # with shape (): an array of one value
             self._bytes[name] = memory[4 * at : 4 * (at + n)]
             at += n
 
@@ -79,13 +79,13 @@ def _array(memory, writable):
 
 
 class Batch:
-    """What a gradient is of.
+    """What to compute a gradient of.
 
-    indices   the examples, from 0; None where run was told of none
-    seed      of everything random: the same for the same batch
-    slot      which of the workers asks, from 0
-    version   of the parameters: how many steps they have behind them
-    sequence  0, or counted where a worker computes several gradients on one version
+    indices   list of the numbers of the examples, from 0; None if run was called without examples
+    seed      seed of all randomness, an integer below 2**53; the same batch has the same seed
+    slot      number of the worker that asks, from 0
+    version   version of the parameters: the number of steps made so far
+    sequence  number of the gradient, if a worker computes several on one version; otherwise 0
     """
 
     def __init__(self, question, memory):
@@ -98,33 +98,33 @@ class Batch:
 
     @property
     def wanted(self):
-        """False once newer parameters have made this gradient useless: one that takes seconds may look, and return anything."""
+        """False once newer parameters have made this gradient useless. A gradient that takes seconds may look at it, and then return anything."""
         return self._memory is None or struct.unpack_from("=Q", self._memory)[0] == self._id
 
 
 def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, rates=None, **suggested):
-    """Answers Kintsugi until it asks no more.
+    """Answers Kintsugi's questions until there are no more. It does not return before that.
 
-    name        of the model: letters, digits, dots, dashes and underscores
-    tensors     its parameters: pairs of a name and a shape; () is that of a single number
-    initialise  initialise(params, seed) fills params with the initial parameters, a function of the
-                seed
+    name        name of the model: letters, digits, dots, dashes and underscores
+    tensors     its parameters, as pairs of a name and a shape; () is the shape of a single number
+    initialise  initialise(params, seed) fills params, which are Values, with the initial parameters.
+                They must be a function of the seed
     gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over
-                batch.indices, at params, and returns that loss; without examples the loss and of
-                how many examples it is
-    examples    how many there are: each gradient is then told which to take, so that an epoch uses
-                each once. None: gradient draws
-    evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many
-                examples
-    rates       how many times the learning rate tensors have, by patterns of their names:
-                {"head.*": 10, "embed*": 0.1}. The first pattern that fits counts; a tensor that
-                none fits has it once
-    suggested   what to train with unless the command line says otherwise: batch, steps,
-                learning_rate, optimizer, momentum, codec; warmup, steps in which the learning rate
-                rises, and decay, how it goes down then: "cosine", "linear" or "constant";
-                weight_decay, and weight_decay_for, which tensors: "all", or "matrices", those of
-                two dimensions and more; clip_norm, the longest norm that the gradient of a worker
-                counts with
+                batch.indices at params, and returns that loss. params and grads are Values; params
+                are read-only. Without examples it returns the loss and the number of examples
+    examples    the number of examples to draw from. batch.indices then says which to use, so that
+                an epoch uses each example once. None: gradient draws its examples itself
+    evaluate    evaluate(params) returns a loss, an accuracy, and the number of examples they are
+                measured on. Loss and accuracy may be None
+    rates       factors of the learning rate, by patterns of tensor names:
+                {"head.*": 10, "embed*": 0.1}. The first pattern that fits a name counts; the factor
+                of other tensors is 1
+    suggested   settings to train with unless the command line sets them: batch, steps,
+                learning_rate, optimizer, momentum and codec; warmup, the number of steps in which
+                the learning rate rises; decay, how it falls after that: "cosine", "linear" or
+                "constant"; weight_decay, and weight_decay_for, the tensors it applies to: "all", or
+                "matrices", those with two or more dimensions; clip_norm, the longest norm that a
+                worker's gradient counts with
     """
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
@@ -164,7 +164,7 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
                 answer = {"loss": _finite(loss), "accuracy": _finite(accuracy), "examples": int(n)}
             else:
                 raise ValueError("this kintsugi.py does not know the question %r; take the one of the Kintsugi that asks" % ask)
-        except Exception as e:  # what happened is for whoever wrote the program; whether to go on, Kintsugi decides
+        except Exception as e:  # the author of the program reads what happened; Kintsugi decides whether to go on
             traceback.print_exc()
             sys.stderr.flush()
             answer = {"error": "%s: %s" % (type(e).__name__, e)}
@@ -173,11 +173,11 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
             answers.write(json.dumps(answer, allow_nan=False) + "\n")
             answers.flush()
         except (BrokenPipeError, ConnectionResetError):
-            os._exit(0)  # nobody asks any more
+            os._exit(0)  # Kintsugi has closed the socket
 
 
 def _rates(rates, names):
-    """How many times the learning rate tensors have, by their names."""
+    """The factors of the learning rate, by tensor name."""
     found = {}
     for pattern, rate in rates.items():
         fits = [n for n in names if fnmatch.fnmatchcase(n, pattern)]
@@ -192,7 +192,7 @@ def _rates(rates, names):
 
 
 def _suggestions(told):
-    """What was suggested, as numbers and words."""
+    """The suggested settings, as numbers and strings."""
     unknown = sorted(set(told) - set(_SUGGESTED))
     if unknown:
         lacks = "run has no argument %s; what a program does not suggest is for the command line of kintsugi train. It may suggest %s"
@@ -203,7 +203,7 @@ def _suggestions(told):
 def _suggestion(name, value):
     kind = _SUGGESTED[name]
     if hasattr(value, "item") and not isinstance(value, type):
-        value = value.item()  # a number of numpy's or of a framework's
+        value = value.item()  # a number of numpy or of a framework
     if kind is str:
         if isinstance(value, str):
             return value
@@ -214,7 +214,7 @@ def _suggestion(name, value):
 
 
 def _parts(value, n, of):
-    """The n values that a function returned."""
+    """Checks that a function has returned n values, and returns them. of describes what it should return."""
     if isinstance(value, (tuple, list)) and len(value) == n:
         return value
     raise TypeError("%s; it returned %s" % (of, type(value).__name__ if not isinstance(value, (tuple, list)) else "%d values" % len(value)))
@@ -227,7 +227,7 @@ def _connect():
     if told[0] != "1":
         sys.exit("this kintsugi.py speaks version 1 of the protocol, and Kintsugi version %s; take the kintsugi.py that belongs to it" % told[0])
     stream = socket.socket(fileno=int(told[1]))
-    del os.environ[_VARIABLE]  # children of this program are not asked
+    del os.environ[_VARIABLE]  # child processes of this program must not answer
     return stream.makefile("r", encoding="utf-8"), stream.makefile("w", encoding="utf-8"), int(told[2])
 
 
@@ -237,7 +237,7 @@ def _finite(value):
 
 
 def load(path):
-    """The parameters in a file that "kintsugi checkpoint export RUN --out FILE.safetensors" has written, as Values."""
+    """Returns the parameters, as Values, in a file that "kintsugi checkpoint export RUN --out FILE.safetensors" has written."""
     with open(path, "rb") as f:
         head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         memory = memoryview(bytearray(f.read()))
@@ -250,34 +250,34 @@ def load(path):
 
 
 def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, **suggested):
-    """run for a model in PyTorch.
+    """Does what run does, for a model in PyTorch. For name, examples and the settings, see run.
 
-    build     build() returns the torch.nn.Module; the generators of torch, numpy and random are
-              seeded before it is called
-    loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to
-              differentiate; without examples that and of how many examples it is. The same
-              generators are seeded with batch.seed before, so that dropout is a function of the
-              batch. It may call backward by itself, once or for parts of the batch, and change what
-              that leaves in grad: then it returns the loss detached
-    evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many
-              examples; the module is in eval mode, and gradients are off; the generators are seeded
-              with 0 before
-    device    where the module computes (default: a GPU, another one for the next worker where there
-              are several, else the CPU)
+    build     build() returns the torch.nn.Module. The random generators of torch, numpy and random
+              are seeded before it is called
+    loss      loss(module, batch) returns the mean loss over batch.indices, a scalar tensor to
+              differentiate. Without examples it returns the loss and the number of examples. The
+              same generators are seeded with batch.seed before it is called, so that dropout is a
+              function of the batch. loss may call backward itself, once or for parts of the batch,
+              and then change the gradients in grad. It must then return the loss detached
+    evaluate  evaluate(module) returns a loss, an accuracy, and the number of examples they are
+              measured on. Loss and accuracy may be None. The module is in eval mode, gradients are
+              off, and the generators are seeded with 0
+    device    the device that the module computes on. Default: a GPU if there is one, and otherwise
+              the CPU. If there are several GPUs, each worker takes the next one
 
-    Parameters are trained as float32, whatever type the module has them in; complex ones are
-    refused. Those that need no gradient, and those without a value, stay as build made them first.
-    The optimizer is Kintsugi's: a loss that changes a parameter, or makes another one, is an error.
-    Buffers are no parameters, and no server has them. The running means of BatchNorm are measured
-    before each evaluation, at its parameters, on 32 batches; a forward pass that changes another
-    buffer is an error.
+    Parameters are trained as float32, whatever their type in the module; complex parameters are
+    refused. Parameters that need no gradient, or have no values, stay as build made them first.
+    Kintsugi has the optimizer, so a loss that changes a parameter, or makes a new one, is an error.
+    Buffers are not parameters, and servers do not have them. The running means of BatchNorm are
+    measured before each evaluation, at its parameters, on 32 batches. A forward pass that changes
+    any other buffer is an error.
     """
     import torch
 
     module = _build(torch, build)
     trained = _trained(torch, module)
     means = _Means(torch, module)
-    asked = 0  # gradients
+    asked = 0  # number of gradients so far
 
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
@@ -308,7 +308,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         module.train()
         means.forget()
         _seed(torch, batch.seed)
-        closely = asked & asked - 1 == 0  # 1st, 2nd, 4th, 8th …: what changes values behind the back of autograd does so in many passes, and reading all of them takes time
+        closely = asked & asked - 1 == 0  # the 1st, 2nd, 4th, 8th … gradient: comparing all values takes time, and code that changes values without autograd's knowledge does so in many passes
         changes = _Changes(torch, module, trained, means.built, closely)
         for p in trained.values():
             p.grad = None
@@ -316,7 +316,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         value, count = (found, None) if examples is not None else _parts(found, 2, "without examples loss returns the mean loss and of how many examples it is")
         changes.refuse()
         found = _gradients(torch, value, trained)
-        changes.refuse()  # a hook may be an optimizer that steps during backward
+        changes.refuse()  # again: a hook may be an optimizer that steps during backward
         if closely:
             for n, p in trained.items():
                 if not _same(torch, p, tensor(params, n)):
@@ -331,7 +331,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         update(params)
         means.measure(loss, examples, suggested.get("batch") or 64)
         module.eval()
-        _seed(torch, 0)  # an evaluation that draws is a function of the parameters too
+        _seed(torch, 0)  # so that an evaluation that draws random numbers is a function of the parameters too
         with torch.no_grad():
             return evaluate(module)
 
@@ -340,11 +340,11 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
 
 def load_torch(build, path, *, loss=None, examples=None, batch=64):
-    """The module with the parameters of an exported checkpoint, on the CPU: see load, and run_torch for build.
+    """Returns the module with the parameters of an exported checkpoint, on the CPU. See load for path, and run_torch for build.
 
-    Those that were not trained are as build makes them. Where the module has BatchNorm, loss,
-    examples and batch are those of run_torch: running means are in no checkpoint, and are measured
-    as for an evaluation.
+    Parameters that were not trained are as build makes them. If the module has BatchNorm, pass the
+    loss, examples and batch of run_torch: checkpoints do not contain running means, so they are
+    measured as for an evaluation.
     """
     import torch
 
@@ -373,22 +373,22 @@ def _seed(torch, seed):
 
 
 def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggested):
-    """run for a model in JAX, or in what is made of it.
+    """Does what run does, for a model in JAX or in a library built on it. For name, examples and the settings, see run.
 
-    build     build(key) returns the parameters to begin with: a tree of arrays, such as a dict of
-              dicts, whose values may be of any real type
-    loss      loss(params, data, key) returns the mean loss, a scalar; it is compiled, and key is a
+    build     build(key) returns the initial parameters: a tree of arrays, such as a dict of dicts,
+              of any real type
+    loss      loss(params, data, key) returns the mean loss, a scalar. It is compiled. key is a
               function of the batch
-    data      data(batch) returns what loss needs of a batch, a tree of arrays such as
-              (x[batch.indices], y[batch.indices]); without examples that, and how many examples it
-              has
-    evaluate  evaluate(params) returns a loss and an accuracy, either may be None, and on how many
-              examples
+    data      data(batch) returns the data of a batch for loss: a tree of arrays such as
+              (x[batch.indices], y[batch.indices]). Without examples it returns the tree and the
+              number of examples
+    evaluate  evaluate(params) returns a loss, an accuracy, and the number of examples they are
+              measured on. Loss and accuracy may be None
 
-    Where there are GPUs a worker takes one, and another for the next. Parameters are trained as
-    float32, whatever type they have.
+    If there are GPUs, each worker takes the next one. Parameters are trained as float32, whatever
+    their type.
     """
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or the first worker takes three quarters of a GPU that others may need
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise the first worker takes three quarters of a GPU that others may need
     import jax
 
     named, tree = _leaves(jax, build)
@@ -422,7 +422,7 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
 
 
 def load_jax(build, path):
-    """The parameters of an exported checkpoint, as the tree that build makes: see load, and run_jax for build."""
+    """Returns the parameters of an exported checkpoint, as the tree that build makes. See load for path, and run_jax for build."""
     import jax
 
     named, tree = _leaves(jax, build)
@@ -439,12 +439,12 @@ def _key(jax, seed):
 
 
 def _tree(jax, named, tree, values):
-    """The tree with these values. They are copied: JAX may else read them where they lie, when they are those of the next version already."""
+    """The tree with the given values. It copies them: otherwise JAX might read them from the shared memory when that already has the next version."""
     return tree.unflatten([jax.numpy.array(values[n], dtype=leaf.dtype).reshape(leaf.shape) if leaf.size else leaf for n, leaf in named])
 
 
 def _leaves(jax, build):
-    """The arrays that build makes, by their names, such as dense/w, and the structure of their tree."""
+    """The arrays that build makes, as pairs with their names, such as dense/w, and the structure of their tree."""
     _seed(None, 0)
     found, tree = jax.tree_util.tree_flatten_with_path(build(_key(jax, 0)))
     named = [(jax.tree_util.keystr(path, simple=True, separator="/") or "params", jax.numpy.asarray(leaf)) for path, leaf in found]
@@ -467,7 +467,7 @@ def _build(torch, build):
 
 
 def _trained(torch, module):
-    """The parameters that servers have, by their names."""
+    """The parameters that are trained, which servers hold, by name."""
     trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
     for n, p in trained.items():
         if isinstance(p, torch.nn.parameter.UninitializedParameter):
@@ -486,7 +486,7 @@ def _trained(torch, module):
 
 
 class _Changes:
-    """Finds what a loss has changed of the module, although no server would know of it."""
+    """Finds changes of the module by a loss that would be lost, since servers do not get them."""
 
     def __init__(self, torch, module, trained, means, closely):
         self._torch, self._module, self._trained, self._means, self._closely = torch, module, trained, means, closely
@@ -506,7 +506,7 @@ class _Changes:
                 raise RuntimeError("parameter %s is not what build has made: it is new, or was frozen then, and no server would train it. Make it in build, and have it need a gradient there" % n)
 
     def _kept(self, buffer, before, version, values):
-        """Whether a buffer is what it was: the same one, unchanged, or one of the same values."""
+        """Whether a buffer is unchanged: the same object and version, or another one with the same values."""
         if buffer is before and buffer._version != version or before is None:
             return False
         return buffer is values or _same(self._torch, buffer, values)
@@ -516,14 +516,14 @@ _CHANGED = "the loss changes parameter %s, as an optimizer's step, a clamp of it
 
 
 def _same(torch, parameter, values):
-    """Whether a parameter is what values were when they were copied into it."""
+    """Whether a parameter still has the given values, after they were converted to its type."""
     with torch.no_grad():
         a, b = parameter, values.to(parameter.device, parameter.dtype)
         return a.shape == b.shape and (torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all()))
 
 
 def _gradients(torch, value, trained):
-    """The names of the parameters, and the gradients of a loss or those that it has computed by itself; None where it does not depend on one."""
+    """Pairs of a parameter's name and its gradient. It differentiates value, unless the loss has called backward itself. The gradient is None if the loss does not depend on the parameter."""
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         found = "a tensor of shape %s" % (tuple(value.shape),) if isinstance(value, torch.Tensor) else type(value).__name__
         raise TypeError("loss returned %s; it must return the mean loss, a tensor of one value" % found)
@@ -541,7 +541,7 @@ def _gradients(torch, value, trained):
 
 
 class _Means:
-    """The running means and variances of BatchNorm: a function of the parameters, as no server has them."""
+    """The running means and variances of BatchNorm. Servers do not have them, so they are computed from the parameters."""
 
     def __init__(self, torch, module):
         self._torch, self._module = torch, module
@@ -550,19 +550,19 @@ class _Means:
         self.built = {n: module.get_buffer(n).clone() for n in names}
 
     def forget(self):
-        """Makes them as build made them."""
+        """Restores the values that build made."""
         for n, b in self.built.items():
             self._module.get_buffer(n).copy_(b)
 
     def measure(self, loss, examples, batch):
-        """Makes them those of 32 batches, the same ones each time, with equal weight. Layers that loss has in eval mode keep theirs."""
+        """Measures them on 32 batches with equal weights, the same batches each time. Layers that loss puts into eval mode keep their values."""
         if not self.built:
             return
         torch, module = self._torch, self._module
         training, momenta = module.training, {n: m.momentum for n, m in self._norms.items()}
         self.forget()
         for m in self._norms.values():
-            m.momentum = None  # a mean over all since num_batches_tracked was 0
+            m.momentum = None  # averages over all batches since num_batches_tracked was 0
             m.num_batches_tracked.zero_()
         module.train()
         generator = torch.Generator().manual_seed(0)
