@@ -13,10 +13,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// How a process that was started by hand stands among the others: at which address they reach it,
+// How a process that was started by hand works with the others: the address at which they reach it,
 // and whether its place is still its own.
 
-// checkListen refuses a --listen that says nobody where to dial.
+// checkListen refuses a --listen that others cannot dial.
 func checkListen(listen string) error {
 	host, err := checkHostPort(listen)
 	if err != nil {
@@ -28,7 +28,7 @@ func checkListen(listen string) error {
 	return nil
 }
 
-// checkHostPort returns the host of a --listen, which must have a port that there is.
+// checkHostPort returns the host of a --listen, and checks the port.
 func checkHostPort(listen string) (host string, err error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err == nil {
@@ -40,14 +40,14 @@ func checkHostPort(listen string) (host string, err error) {
 	return host, nil
 }
 
-// listen opens --listen, and returns what others dial: the host as it was given, since a
-// certificate may have its name alone, and the port that it got.
+// listen opens --listen, and returns the address that others dial: the host as it was given, since
+// a certificate may contain only its name, and the actual port.
 func (p *process) listen() (net.Listener, string, error) {
 	lis, err := transport.Listen(p.Listen)
 	if err != nil {
 		return nil, "", err
 	}
-	host, _, _ := net.SplitHostPort(p.Listen) // it is checked
+	host, _, _ := net.SplitHostPort(p.Listen) // checkListen has checked it
 	_, port, _ := net.SplitHostPort(lis.Addr().String())
 	if loopback(lis.Addr().String()) && !slices.ContainsFunc(p.Etcd, loopback) {
 		p.log.Warn("this server is reached by processes of this host alone: if others are on other hosts, --listen must name an address of this one", "address", lis.Addr().String())
@@ -55,14 +55,14 @@ func (p *process) listen() (net.Listener, string, error) {
 	return lis, net.JoinHostPort(host, port), nil
 }
 
-// loopback reports whether only processes of this host reach host:port.
+// loopback reports whether only processes of this host can reach host:port.
 func loopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// dial returns a client for the run, once etcd answers.
+// dial returns a client for the run as soon as etcd answers.
 func (p *process) dial(ctx context.Context) (*etcd.Client, error) {
 	if p.EtcdWait > etcdWait {
 		late := time.AfterFunc(etcdWait, func() { p.log.Info("etcd does not answer yet", "endpoints", p.Etcd, "waits", p.EtcdWait.String()) })
@@ -71,8 +71,8 @@ func (p *process) dial(ctx context.Context) (*etcd.Client, error) {
 	return etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls), etcd.WithTimeout(p.EtcdWait))
 }
 
-// meet returns a client of the run's etcd. It is an error where a run goes on that has other terms:
-// who has them must not take a place there, which another process may fill.
+// meet returns a client for the run's etcd. If the run has already begun with other terms, it
+// returns an error: such a process must not take a place, which another process may fill.
 func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*etcd.Client, error) {
 	client, err := p.dial(ctx)
 	if err != nil {
@@ -91,9 +91,9 @@ func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 	return client, nil
 }
 
-// inPlace works until that ends, or until a later process has taken the place, which is an
-// ErrUsage: two that were started again and again would take it from each other for ever. It says
-// when etcd is silent, for others take this process for dead then.
+// inPlace calls work until it ends, or until a later process has taken the place, which is an
+// ErrUsage: two processes that are restarted would otherwise take the place from each other for
+// ever. If etcd is silent, it logs that, as others then take this process for dead.
 func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

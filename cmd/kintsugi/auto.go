@@ -13,29 +13,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
-// wish is how many replicas the conductor of a run wants each shard to have, and why.
+// wish is the number of replicas of each shard that the conductor wants, and why.
 type wish struct {
 	Replicas int    `json:"replicas"`
 	Why      string `json:"why"`
 }
 
-// chooseEvery is how often a run that chooses for itself looks again.
+// chooseEvery is how often a run that chooses for itself reconsiders.
 const chooseEvery = 10 * time.Second
 
-// What is believed before it is seen. Rates are those of one server; what happens replaces them soon.
+// Assumptions until there are measurements, which soon replace them. Rates are those of one server.
 const (
 	processEvery = 24 * time.Hour
 	hostEvery    = 10 * 24 * time.Hour
-	together     = 0.05 // of the deaths take along whoever has the other replicas
+	together     = 0.05 // share of the deaths that also take the servers with the other replicas
 
-	memorySpeed = 4e9 // bytes per second that a core copies
-	storeSpeed  = 1e8 // before a save was seen
+	memorySpeed = 4e9 // bytes per second that one core copies
+	storeSpeed  = 1e8 // in bytes per second, before the first save
 
-	restartTime  = 5 * time.Second // of a process, and of a host where one is kept ready
+	restartTime  = 5 * time.Second // of a process, and of a host if a spare one is ready
 	failoverTime = 300 * time.Millisecond
 )
 
-// chooser decides in one view how the run should survive, from what its conductor sees. The conductor's loop owns it.
+// chooser decides, during one view, how the run should survive failures, from the conductor's
+// measurements. The conductor's loop owns it.
 type chooser struct {
 	now     choose.Option
 	most    int
@@ -46,16 +47,16 @@ type chooser struct {
 	servers int
 	workers int
 	model   float64 // bytes of the parameters
-	state   float64 // with the optimizer's
+	state   float64 // bytes including the optimizer's state
 	tell    func(wish)
 	log     *slog.Logger
 
 	looked  time.Time
-	network fade.Mean // bytes per second of a gradient on its way
+	network fade.Mean // bytes per second of a gradient in transit
 	wanted  int
 }
 
-// observe takes an event, after l has, and looks again when it is time to.
+// observe processes an event after l has, and reconsiders at intervals.
 func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
 	s, ok := e.(kintsugi.StepEvent)
 	if !ok {
@@ -86,8 +87,8 @@ func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
 	c.tell(wish{Replicas: best.Replicas, Why: best.Why})
 }
 
-// options lists what can be changed to while the run lasts: the number of replicas, and with one of
-// them, memory outside the process where servers have it. The running checkpoint is always there,
+// options lists the possible changes while the run lasts: the number of replicas, and, with one
+// replica, memory outside the process if servers have it. The running checkpoint is always there,
 // and chooses for itself how much it saves.
 func (c *chooser) options() []choose.Option {
 	list := []choose.Option{{Replicas: 1, Outside: c.outside, Running: true}}
@@ -97,7 +98,7 @@ func (c *chooser) options() []choose.Option {
 	return list
 }
 
-// conditions returns what is known at a step. ok is false before steps were seen.
+// conditions returns what is known at a step. ok is false before steps were measured.
 func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditions, ok bool) {
 	seconds := l.idle.Value()
 	if l.idle.Weight() < 3 {
@@ -124,7 +125,7 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 	return x, true
 }
 
-// hostsOf counts the hosts of the servers of a view.
+// hostsOf returns the number of hosts that the servers of a view run on.
 func hostsOf(v *kintsugi.View) int {
 	names := make(map[string]bool)
 	for _, m := range v.Servers {
@@ -137,7 +138,7 @@ func hostsOf(v *kintsugi.View) int {
 	return max(1, len(names))
 }
 
-// chooser returns what chooses in a view; nil: nothing does.
+// chooser returns the chooser for a view, or nil if the run does not choose.
 func (p *process) chooser(l *kintsugi.Layout, rule kintsugi.Rule, v kintsugi.View, self *announced) *chooser {
 	protects := p.protects()
 	if !protects.chooses {

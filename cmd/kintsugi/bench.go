@@ -78,16 +78,16 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// counted are the flags of measurements that say how many of something there are, and the most that
-// makes sense: for each there is memory, or a process.
+// counted are the flags of measurements that are counts, with the largest sensible value: each
+// counted thing needs memory or a process.
 var counted = map[string]int{
 	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "trials": 1 << 16, "workers": 1 << 12,
 }
 
-// listed are the flags of measurements without whose entries there is nothing to measure.
+// listed are the flags of measurements that must not be empty lists.
 var listed = []string{"lost", "models", "parts", "presets", "recoveries", "strategies", "workloads"}
 
-// checkCounts returns a usage error for a count that is far too large, and for a list that is empty.
+// checkCounts returns a usage error for a count that is far too large, or an empty list.
 func checkCounts(f *pflag.FlagSet) (err error) {
 	f.Visit(func(flag *pflag.Flag) {
 		n, bad := strconv.Atoi(flag.Value.String())
@@ -259,16 +259,17 @@ func trainLine(r bench.TrainRow) (text, benchfmt string) {
 		fmt.Sprintf("%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio %.3f neither", benchName(r.Name), r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio, r.Neither)
 }
 
-// benchName makes a name that benchstat takes.
+// benchName converts a name to one that benchstat accepts.
 func benchName(name string) string {
 	name = benchValue(name)
 	return "Benchmark" + strings.ToUpper(name[:1]) + name[1:]
 }
 
-// benchValue makes a word of text, as names of Go benchmarks need.
+// benchValue converts text to one word, as in the names of Go benchmarks.
 func benchValue(text string) string { return strings.NewReplacer(":", "_", " ", "_").Replace(text) }
 
-// checkFormat refuses a format that printRows does not know, before minutes of measuring.
+// checkFormat refuses a format that printRows does not know. It is called before minutes of
+// measuring.
 func checkFormat(format string) error {
 	if !slices.Contains([]string{"text", "json", "benchfmt"}, format) {
 		return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, format)
@@ -366,7 +367,7 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	if makesOwnSteps(schedule.Rule) {
 		return bench.TrainRow{}, fmt.Errorf("%w: bench train compares means of gradients, and model %s has none", kintsugi.ErrUsage, name)
 	}
-	schedule.DecayMatrices = false // the loop takes all tensors at once, as much work as the cluster's
+	schedule.DecayMatrices = false // the loop handles all tensors at once, as much work as in the cluster
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{
 		Model: t.Model, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary,
@@ -388,7 +389,7 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 		}
 		defer m.Close()
 		cfg.Gradients = append(cfg.Gradients, g)
-		if _, ok := m.(gpuModel); ok { // which computes one after the other, as fast as several threads would have it
+		if _, ok := m.(gpuModel); ok { // computes one gradient after the other, as fast as several threads would
 			break
 		}
 	}

@@ -61,7 +61,8 @@ func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
 	return text + fmt.Sprintf("%.4f\t%.4f", r.PlainMean, r.PlainDeviation), benchfmt + fmt.Sprintf(" %.4f plain-%s", r.PlainMean, r.Measure)
 }
 
-// plainly trains as flags of train say, but in one loop, and returns loss and accuracy on the test half.
+// plainly trains with the given flags of train, but in one loop, and returns loss and accuracy on
+// the test half.
 func plainly(ctx context.Context, flags []string) (loss, accuracy float64, err error) {
 	t := &training{}
 	f := newFlagSet("train")

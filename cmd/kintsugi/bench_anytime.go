@@ -63,7 +63,7 @@ func benchAnytimeCommand() *cobra.Command {
 	return cmd
 }
 
-// all reports whether all values are good, NaN among them.
+// all reports whether good is true for all values, including NaN.
 func all(values []float64, good func(float64) bool) bool {
 	return !slices.ContainsFunc(values, func(v float64) bool { return !good(v) })
 }

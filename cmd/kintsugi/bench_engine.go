@@ -56,7 +56,8 @@ func benchEngineCommand() *cobra.Command {
 	return cmd
 }
 
-// benchInput is what models are measured on: images of 28×28 in 10 classes, or sequences of 64 characters.
+// benchInput returns the input for measuring a model: images of 28×28 in 10 classes, or sequences
+// of 64 characters.
 func benchInput(name string) model.Input {
 	if model.ForSequences(name) {
 		return model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}

@@ -60,7 +60,7 @@ func benchGoodputCommand() *cobra.Command {
 	return cmd
 }
 
-// shorten sets what --quick means, where the command line says nothing else.
+// shorten applies --quick to flags that the command line does not set.
 func (b *benchGoodput) shorten(f *pflag.FlagSet) {
 	if !b.quick {
 		return
@@ -73,7 +73,7 @@ func (b *benchGoodput) shorten(f *pflag.FlagSet) {
 	})
 }
 
-// unsaid calls the functions of those flags that the command line does not give.
+// unsaid calls the functions of those flags that the command line does not set.
 func unsaid(f *pflag.FlagSet, set map[string]func()) {
 	for name, use := range set {
 		if !f.Changed(name) {
@@ -111,8 +111,8 @@ func (b *benchGoodput) command(cmd *cobra.Command, args []string) error {
 	return wrote
 }
 
-// write writes what there is to the folder and the file that were asked for; with nothing, it only
-// makes sure that they can be.
+// write writes the results so far to the requested folder and file. Without results it only checks
+// that both can be written.
 func (b *benchGoodput) write(rows []bench.GoodputRow) error {
 	if b.out != "" {
 		dir, about := experiment("goodput", b.out)
@@ -136,7 +136,8 @@ func (b *benchGoodput) write(rows []bench.GoodputRow) error {
 	return bench.WritePicture(b.picture, &b.cfg, rows)
 }
 
-// prepare checks the settings, and finds out what each way to recover leaves in the memory of hosts.
+// prepare checks the settings, and determines what each way to recover keeps in the memory of
+// hosts.
 func (b *benchGoodput) prepare(args []string) (err error) {
 	cfg := &b.cfg
 	if cfg.Rounds < 1 || cfg.Servers < 1 || cfg.Workers < 1 || len(b.recoveries) == 0 || cfg.Stretch < time.Second || cfg.WarmUp < time.Second || cfg.Down < 0 || cfg.Tail < 0 || len(cfg.Losses) == 0 {

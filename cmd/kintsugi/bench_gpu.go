@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda"
 )
 
-// onGPU is command for a GPU. Where the flags do not say otherwise, sizes and numbers of gradients
-// are those of docs/gpu.md.
+// onGPU is command for a GPU. Unless flags say otherwise, it uses the sizes and numbers of
+// gradients of docs/gpu.md.
 func (b *benchKernels) onGPU(cmd *cobra.Command, ordinal int) (err error) {
 	if b.goals {
 		return fmt.Errorf("%w: --goals is for processors; on a GPU use --check", kintsugi.ErrUsage)
@@ -26,7 +26,7 @@ func (b *benchKernels) onGPU(cmd *cobra.Command, ordinal int) (err error) {
 	if !cmd.Flags().Changed("k") {
 		b.k = []int{1, 4, 8}
 	}
-	b.threads = []int{1} // the GPU has its own
+	b.threads = []int{1} // the GPU has its own threads
 	common, err := b.measured(cmd)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (b *benchKernels) onGPU(cmd *cobra.Command, ordinal int) (err error) {
 
 const gpuTable = "OPERATION\tDEVICE\tVARIANT\tDTYPE\tK\tVALUES\tms (QUARTILES)\tGB/S\tCOPY\tOF A COPY\tGOAL"
 
-// gpuLine prints a row of bench kernels on a GPU.
+// gpuLine formats a row of bench kernels on a GPU.
 func gpuLine(r bench.Row) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%.3f (%.3f–%.3f)\t%.1f\t%.1f\t%.2f\t%s", r.Name, r.Device, r.Variant, r.DType, r.K, r.Elements,
 		1e3*r.Seconds, 1e3*r.SecondsLow, 1e3*r.SecondsHigh, r.GBPerS, r.BoundGBPerS, r.Fraction, verdict(r))
@@ -70,7 +70,7 @@ func gpuLine(r bench.Row) (text, benchfmt string) {
 	return text, benchfmt
 }
 
-// verdict says whether a row keeps its goal.
+// verdict says whether a row reaches its goal.
 func verdict(r bench.Row) string {
 	switch {
 	case r.Goal == 0:

@@ -38,7 +38,7 @@ func benchKernelsCommand() *cobra.Command {
 	return cmd
 }
 
-// register registers the flags of everything that is measured in rounds.
+// register registers the flags shared by all measurements in rounds.
 func (b *benchKernels) register(f *pflag.FlagSet) {
 	threads := []int{1}
 	if n := runtime.NumCPU(); n > 1 {
@@ -89,7 +89,7 @@ func (b *benchKernels) config(cmd *cobra.Command) (bench.KernelsConfig, error) {
 	return cfg, nil
 }
 
-// measured returns what all of the flags but --device say.
+// measured returns the configuration from all flags except --device.
 func (b *benchKernels) measured(cmd *cobra.Command) (bench.KernelsConfig, error) {
 	cfg := bench.KernelsConfig{
 		Device: kernels.Best(), K: b.k, Threads: b.threads, Pairs: b.pairs, AtLeast: b.atLeast, Goals: b.goals, Progress: cmd.ErrOrStderr(),
@@ -108,7 +108,7 @@ func (b *benchKernels) measured(cmd *cobra.Command) (bench.KernelsConfig, error)
 
 const measuredTable = "OPERATION\tDEVICE\tVARIANT\tDTYPE\tK\tTHREADS\tVALUES\tSECONDS (QUARTILES)\tGB/S\tBOUND\tFRACTION\tFASTER (QUARTILES)\tTHAN\tITS BYTES"
 
-// measuredLine prints a row of bench kernels and of what measures like it.
+// measuredLine formats a row of bench kernels, and of similar measurements.
 func measuredLine(r bench.Row) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.3g (%.3g–%.3g)\t%.1f", r.Name, r.Device, r.Variant, r.DType, r.K, r.Threads,
 		r.Elements, r.Seconds, r.SecondsLow, r.SecondsHigh, r.GBPerS)

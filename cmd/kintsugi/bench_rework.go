@@ -44,9 +44,9 @@ func benchReworkCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			// Steps that are no faster leave time to evaluate versions, and disks time to save.
-			// With a smaller rate than models suggest, their loss still falls by more than its
-			// noise when a run ends.
+			// With slower steps there is time to evaluate versions, and disks have time to save.
+			// With a smaller learning rate than models suggest, the loss still falls by more than
+			// its noise when a run ends.
 			cfg.Flags, cfg.Progress = append([]string{"--gradient-time", "20ms", "--learning-rate", "0.01"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Rework(cmd.Context(), cfg)
 			if err != nil {
@@ -67,14 +67,15 @@ func benchReworkCommand() *cobra.Command {
 	return cmd
 }
 
-// reworkRecoveries are compared at about equal bytes, but for the replica, which is sent every
-// step. Increments are saved in halves: each save names the records of every chunk, and those of
-// increments are many.
+// reworkRecoveries are compared at about equal numbers of bytes, except for the replica, which is
+// sent every step. Increments are saved in halves of the model: each save names the records of all
+// chunks, and with increments there are many records.
 func reworkRecoveries(period int) []string {
 	return []string{"checkpoint", fmt.Sprintf("scar:1/8,%d,priority", period), fmt.Sprintf("scar:1/2,%d,coasting:int8", period), "chain"}
 }
 
-// stateBytes returns those of a model's parameters and its optimizer's state, in the memory of servers.
+// stateBytes returns the bytes of a model's parameters and optimizer state in the memory of
+// servers.
 func stateBytes(model string) (float64, error) {
 	t := &training{}
 	t.register(newFlagSet("bench"))

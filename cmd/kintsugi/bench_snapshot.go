@@ -45,7 +45,7 @@ func benchSnapshotCommand() *cobra.Command {
 
 const snapshotTable = "WRITTEN MEANWHILE\tSTEPS\tSTEP p50\tp99\tMAX\tSTEPS/s\tOF WITHOUT\tWAITED p99\tMAX\tSAVES\tSAVE p50\tA COPY WOULD TAKE"
 
-// snapshotLine prints a row of bench snapshot.
+// snapshotLine formats a row of bench snapshot.
 func snapshotLine(r bench.SnapshotRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%d\t%.1f ms\t%.1f ms\t%.1f ms\t%.2f\t%.3f\t%.3f ms\t%.3f ms\t%d\t%.2f s\t%.2f of a step", r.Name, r.Steps, 1e3*r.Seconds, 1e3*r.P99,
 		1e3*r.Longest, r.StepsPerSec, r.Ratio, 1e3*r.WaitedP99, 1e3*r.WaitedMax, r.Saves, r.Took, r.CopyShare)

@@ -57,13 +57,13 @@ func benchStepCommand() *cobra.Command {
 	return cmd
 }
 
-// stepPeers stands below the table: figures of others, which were not measured here.
+// stepPeers is printed below the table: figures of other systems, which were not measured here.
 const stepPeers = "For comparison, quoted and not measured here: ps-lite (BytePS's, ZeroMQ over loopback, two processors of the same kind) moves 0.46 to 0.53 GB/s\n" +
 	"each way when it pushes and pulls, and adds nothing up."
 
 const stepTable = "WIRE\tPART\tSECONDS (QUARTILES)\tBOUND\tTIMES THE BOUND\tCPU-S A STEP\tGB/S EACH WAY"
 
-// stepLine prints a row of bench step.
+// stepLine formats a row of bench step.
 func stepLine(r bench.StepRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%.3f (%.3f–%.3f)\t%.3f\t%.2f", r.Wire, r.Name, r.Seconds, r.SecondsLow, r.SecondsHigh, r.BoundSeconds, r.Over)
 	benchfmt = fmt.Sprintf("BenchmarkStep/wire=%s/part=%s/values=%d/workers=%d/servers=%d 1 %.0f ns/op %.3f of-bound", r.Wire, benchValue(strings.ToLower(r.Name)),

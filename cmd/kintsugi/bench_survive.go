@@ -67,7 +67,7 @@ func benchFailoverCommand() *cobra.Command {
 	return cmd
 }
 
-// checkSurvival refuses settings that no run can have, before minutes of measuring.
+// checkSurvival refuses settings that no run can have. It is called before minutes of measuring.
 func checkSurvival(format, model string, servers, workers int, recoveries ...string) error {
 	if err := checkFormat(format); err != nil {
 		return err
@@ -83,7 +83,8 @@ func checkSurvival(format, model string, servers, workers int, recoveries ...str
 	return nil
 }
 
-// protectionOf returns what a recovery comes to in train, with so many servers and flags besides.
+// protectionOf returns the protection that a recovery means in train, with the given number of
+// servers and other flags.
 func protectionOf(recovery string, servers int, flags []string) (protection, error) {
 	t := &training{}
 	f := newFlagSet("bench")
@@ -207,7 +208,7 @@ func benchTaxCommand() *cobra.Command {
 	return cmd
 }
 
-// taxed are the recoveries that there are.
+// taxed returns the recoveries to measure.
 func taxed() []string {
 	list := []string{"none", "checkpoint", "scar", "stateless", "chain:2", "chain:3", "chain:next", "chain:paper"}
 	if checkSurvival("text", "mlp", 2, 4, "gold") == nil {
@@ -218,7 +219,7 @@ func taxed() []string {
 
 const taxTable = "MODEL\tRECOVERY\tSERVERS\tSTEPS/s\tOF WITHOUT (min, max)\tPROCESSORS A STEP\tOF WITHOUT\tCORES BUSY\tA STEP LONGER BY\tOF IT CONTENTION\tOF WITHOUT, BUT FOR THAT\tOK"
 
-// taxNote says how the contention is to be read.
+// taxNote says how to read the contention.
 const taxNote = "contention: what a step takes more of the processors than without, shared by all %d of them: at most that part of the tax would not be there on hosts of their own\n"
 
 func taxLine(r bench.TaxRow) (text, benchfmt string) {

@@ -54,7 +54,7 @@ func benchWireCommand() *cobra.Command {
 
 const wireTable = "OPERATION\tWIRE\tVARIANT\tMiB\tFRAME\tSECONDS (QUARTILES)\tGB/S\tBOUND\tFRACTION\tCPU-S A GB\tALLOCATIONS A FRAME\tBYTES"
 
-// wireLine prints a row of bench wire.
+// wireLine formats a row of bench wire.
 func wireLine(r bench.WireRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%.3g (%.3g–%.3g)\t%.2f", r.Name, r.Device, r.Variant, 4*r.Elements>>20, r.Frame>>10,
 		r.Seconds, r.SecondsLow, r.SecondsHigh, r.GBPerS)

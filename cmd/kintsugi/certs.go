@@ -53,10 +53,11 @@ func certsCommand() *cobra.Command {
 	return cmd
 }
 
-// mostDays are ten years. Of so many days that a duration cannot hold them, what is left may be an hour.
+// mostDays are ten years. Much larger numbers of days overflow a duration, which might leave an
+// hour.
 const mostDays = 3650
 
-// certNames returns the names of places in a domain, of all roles if there are none.
+// certNames returns the names of places in a domain, or of all roles if there are no places.
 func certNames(places []string, domain string) (names []mtls.Name, err error) {
 	if len(places) == 0 {
 		for _, r := range mtls.Roles() {

@@ -30,7 +30,7 @@ func checkpointCommand() *cobra.Command {
 	return cmd
 }
 
-// checkpointsOf opens what a command is about.
+// checkpointsOf opens the checkpoints that a command is about.
 func checkpointsOf(cmd *cobra.Command, path string) (place, error) {
 	certs, err := cmd.Flags().GetString(tlsFlag)
 	if err != nil {
@@ -91,7 +91,7 @@ func verifyCheckpoints(cmd *cobra.Command, path string) error {
 	if len(report.Damage) > 0 {
 		return fmt.Errorf("%s: %w", at.name, errors.Join(kintsugi.ErrCorrupt, report.Damage[0]))
 	}
-	if len(report.Checkpoints) == 0 { // all is well with nothing that could be restored
+	if len(report.Checkpoints) == 0 { // nothing is damaged, but nothing can be restored either
 		return fmt.Errorf("%s: %w", at.name, ckpt.ErrNoCheckpoint)
 	}
 	return nil

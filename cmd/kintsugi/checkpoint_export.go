@@ -20,7 +20,7 @@ import (
 // newestStep stands for the newest whole checkpoint.
 const newestStep = -1
 
-// choose returns the newest whole checkpoint of a step, or of any.
+// choose returns the newest whole checkpoint of a step, or of any step.
 func (p place) choose(step int64) (*ckpt.RunManifest, error) {
 	if step == newestStep {
 		m, _, err := ckpt.Newest(p.fs, p.dir)
@@ -114,7 +114,7 @@ func exportCheckpoint(cmd *cobra.Command, path, out string, step int64, state bo
 	return nil
 }
 
-// exported returns the tensors of a model, and those of its optimizer.
+// exported returns the tensors of a model, and with state those of its optimizer.
 func exported(flat *ckpt.Flat, state bool) []export.Tensor {
 	var all []export.Tensor
 	arrays := [][]float32{flat.Params}

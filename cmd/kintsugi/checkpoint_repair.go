@@ -65,7 +65,7 @@ func repairCheckpoints(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// hopeless says why a repair has left no checkpoint, and what is left to do.
+// hopeless says why a repair has left no checkpoint, and what can still be done.
 func hopeless(run string, nameless []kintsugi.Step) string {
 	switch {
 	case len(nameless) == 0:
@@ -77,7 +77,8 @@ func hopeless(run string, nameless []kintsugi.Step) string {
 		nameless, filepath.Join(run, configFile))
 }
 
-// runOf returns the folder of the run that a path names, or of which it names the checkpoints; empty: it names neither.
+// runOf returns the folder of the run that a path names, or whose checkpoints it names; "" if it is
+// neither.
 func runOf(path string) string {
 	if isURL(path) || absolute(&path) != nil {
 		return ""
@@ -91,7 +92,7 @@ func runOf(path string) string {
 	return path
 }
 
-// modelOf returns what the settings of a run say of its model; nil if that cannot be found out.
+// modelOf returns the model according to the settings of a run, or nil if it cannot be determined.
 func modelOf(run string) *ckpt.RunManifest {
 	t := &training{}
 	t.register(newFlagSet("repair"))
@@ -100,7 +101,7 @@ func modelOf(run string) *ckpt.RunManifest {
 	}
 	p, err := describe(&t.settings)
 	if err != nil {
-		return nil // its data may not be here; it is only needed where every run manifest is damaged
+		return nil // its data may not be on this machine; the model is needed only if every run manifest is damaged
 	}
 	return &ckpt.RunManifest{Model: t.Model, Seed: t.Seed, Tensors: p.layout.Tensors}
 }

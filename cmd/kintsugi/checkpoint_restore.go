@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// restoring is the command that makes a run out of a checkpoint.
+// restoring is the command that makes a new run from a checkpoint.
 type restoring struct {
 	out, store, config string
 	step               int64
@@ -94,8 +94,8 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	return saved
 }
 
-// settings returns those of the new run, whose credentials are in the folder certs, if it is named,
-// else where those of the old one were.
+// settings returns the settings of the new run. Its credentials are in the folder certs, or, if
+// that is empty, in the folder of the old run.
 func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	t := &training{}
 	t.register(newFlagSet("restore"))
@@ -122,8 +122,8 @@ func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	return t, prob, err
 }
 
-// beginsWith begins the note of a run that does not begin with the initialisation, and is no run
-// before that checkpoint is there.
+// beginsWith begins the note in a run that starts from a checkpoint. Such a run cannot begin before
+// that checkpoint exists.
 const beginsWith = "it begins with "
 
 // seed writes a model as the first checkpoint of the run.
@@ -136,7 +136,7 @@ func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Fla
 	if err != nil {
 		return err
 	}
-	mine, err := ckpt.Take(to.fs, to.dir, ckpt.Claim{Run: rand.Text(), Name: "checkpoint restore", Since: time.Now()}) // on line 1, but for a run that began there since
+	mine, err := ckpt.Take(to.fs, to.dir, ckpt.Claim{Run: rand.Text(), Name: "checkpoint restore", Since: time.Now()}) // on line 1, unless a run has begun there since
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func showCheckpoint(cmd *cobra.Command, path string) error {
 	}
 	h.draw("age in steps", ages)
 	for i, v := range moves {
-		moves[i] = math.Log10(max(v, 1e-30)) // it spans many powers
+		moves[i] = math.Log10(max(v, 1e-30)) // the values span many powers of ten
 	}
 	h.draw("movement between the two newest values, power of ten of the squared distance per byte", moves)
 	return nil
@@ -81,11 +81,11 @@ type heat struct {
 }
 
 const (
-	levels    = " .:-=+*#%@" // from the least to the most
+	levels    = " .:-=+*#%@" // from the smallest to the largest value
 	heatWidth = 64
 )
 
-// draw draws the tensors one below the other. NaN is unknown, and drawn as a question mark.
+// draw draws the tensors one below the other. NaN means unknown, and is drawn as a question mark.
 func (h *heat) draw(what string, values []float64) {
 	known := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	fmt.Fprintf(h.w, "\n%s\n", what)
@@ -113,7 +113,7 @@ func (h *heat) draw(what string, values []float64) {
 	}
 }
 
-// level returns which of the levels a value has; all have the lowest where they are equal.
+// level returns the index of the level for a value. If all values are equal, it is the lowest.
 func level(v, least, most float64) int {
 	if !(most > least) {
 		return 0
@@ -133,12 +133,12 @@ func (h *heat) row(values []float64, least, most float64) string {
 	return b.String()
 }
 
-// cell returns a level: a character, or a blank on a colour from blue to red.
+// cell returns a level as a character, or as a blank on a colour from blue to red.
 func (h *heat) cell(l int) string {
 	if !h.colour {
 		return levels[l : l+1]
 	}
-	ramp := [len(levels)]int{17, 19, 25, 31, 36, 72, 143, 178, 202, 196} // of the 256 colours of terminals
+	ramp := [len(levels)]int{17, 19, 25, 31, 36, 72, 143, 178, 202, 196} // of the 256 terminal colours
 	return fmt.Sprintf("\x1b[48;5;%dm \x1b[0m", ramp[l])
 }
 

@@ -23,7 +23,7 @@ func coordinatorCommand() *cobra.Command {
 		(*process).endsWithRun, runCoordinator)
 }
 
-// called returns what people may know the run by, who find it in a place where they did not expect it.
+// called returns a name by which people recognise the run if they find it in an unexpected place.
 func (p *process) called() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s, of process %d on %s", p.Run, os.Getpid(), host)
@@ -41,7 +41,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 		return err
 	}
 	usable, refused := make(chan struct{}), make(chan error, 1)
-	go func() { // whoever leads meanwhile can say that it waits for the store
+	go func() { // a coordinator that leads meanwhile can say that it waits for the store
 		err := at.probe()
 		switch {
 		case err == nil:
@@ -63,7 +63,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	}
 }
 
-// coordinate leads when it is its turn. It reads and writes the store once that is known to be usable.
+// coordinate campaigns and leads. It reads and writes the store only after usable is closed.
 func coordinate(ctx context.Context, p *process, prob *problem, at place, usable <-chan struct{}) error {
 	client, err := p.dial(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ func costCommand() *cobra.Command {
 			var runs []pricedRun
 			for _, dir := range args {
 				run, err := record.ReadOutline(dir)
-				if len(args) > 1 && errors.Is(err, kintsugi.ErrUsage) && isFolder(dir) { // runs/* has what experiments left, too
+				if len(args) > 1 && errors.Is(err, kintsugi.ErrUsage) && isFolder(dir) { // runs/* may also contain results of experiments
 					fmt.Fprintf(cmd.ErrOrStderr(), "passed over, since it is no run: %s\n", dir)
 					continue
 				}
@@ -123,7 +123,7 @@ func writeCost(w io.Writer, r pricedRun) error {
 	return nil
 }
 
-// inMoney says in a line what a run cost. The bill has prices.
+// inMoney says in one line what a run cost. The bill must have prices.
 func inMoney(b *cost.Bill) string {
 	text := fmt.Sprintf("cost: %s on demand, %s on spot", amount(b.OnDemand.Total), amount(b.Spot.Total))
 	if b.OnDemand.PerPoint != nil {
@@ -135,7 +135,7 @@ func inMoney(b *cost.Bill) string {
 	return text
 }
 
-// amount writes money: small runs cost fractions of a cent.
+// amount formats an amount of money: small runs cost fractions of a cent.
 func amount(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
 
 func percentOr(x *float64) string {

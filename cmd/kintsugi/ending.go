@@ -7,36 +7,35 @@ import (
 	"time"
 )
 
-// How a run of train ends that is asked to, and how long it waits for its last checkpoint.
+// How a run of train ends when it is asked to, and how long it waits for its last checkpoint.
 
-// saveWithin is how long a run that ends waits for its last checkpoint at least: its store may be
-// away, or slow with a large model whose first save this is.
+// saveWithin is the least time that an ending run waits for its last checkpoint. Its store may be
+// unavailable, or slow with the first save of a large model.
 const saveWithin = 5 * time.Minute
 
-// lastSaveWithin is how long a run that ends waits for its last checkpoint: also as long as its
-// machine or its owner has said that it may, and long enough for the save that is under way and the
-// one after it.
+// lastSaveWithin returns how long an ending run waits for its last checkpoint: at least as long as
+// its machine or its owner permits, and long enough for the current save and the next one.
 func lastSaveWithin(warning, slowest time.Duration) time.Duration {
 	return max(saveWithin, warning, 3*slowest)
 }
 
-// asking is somebody who asks a run to end.
+// asking is a request to end a run.
 type asking struct {
 	why string // in words
-	end error  // what the run ends with
+	end error  // the error that the run ends with
 }
 
-// ending is how a run ends that is asked to.
+// ending is the way a run ends when it is asked to.
 type ending struct {
-	begun   func() bool                        // there may be steps to save
-	stop    func(context.Context, error) error // asks for the end after a last checkpoint
+	begun   func() bool                        // reports whether there may be steps to save
+	stop    func(context.Context, error) error // requests the end after a last checkpoint
 	within  func() time.Duration               // how long that may take
-	unsaved func() string                      // in words, what is not in a checkpoint
+	unsaved func() string                      // describes what is not in a checkpoint
 	say     func(text string)
 }
 
-// await returns what ends the run without a last checkpoint: who asks again, that it takes too
-// long, or that there is nothing to save. nil: ctx has ended.
+// await returns the reason to end the run without a last checkpoint: a second request, a timeout,
+// or nothing to save. It returns nil when ctx has ended.
 func (e *ending) await(ctx context.Context, asks <-chan asking) error {
 	var first asking
 	select {

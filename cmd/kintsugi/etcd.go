@@ -54,7 +54,7 @@ func etcdCommand() *cobra.Command {
 			}
 			e, err := etcd.Embed(ctx, dir, etcd.Options{Log: log, Among: &among, TLS: tls})
 			if ctx.Err() != nil {
-				return nil // asked to end before most of them were there
+				return nil // asked to end before most members had started
 			}
 			if err != nil {
 				return err
@@ -80,7 +80,7 @@ func etcdCommand() *cobra.Command {
 	return cmd
 }
 
-// parsePeers reads NAME=HOST:PORT of each.
+// parsePeers parses a list of NAME=HOST:PORT.
 func parsePeers(list []string) (map[string]string, error) {
 	peers := make(map[string]string)
 	for _, p := range list {

@@ -9,23 +9,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
 )
 
-// evaluator measures parameters on the test set.
+// evaluator evaluates parameters on the test set.
 type evaluator struct {
 	m      model.Model
 	set    *data.Set
-	n      int // examples of one call of the model
+	n      int // number of examples per call of the model
 	x      []float32
 	y      []int32
-	topics *model.Topics // of documents, which no model.Model evaluates
+	topics *model.Topics // for documents, which no model.Model evaluates
 
-	program  *programModel // evaluates by itself
+	program  *programModel // a program evaluates by itself
 	settings *settings
-	seen     int // examples that it says
+	seen     int // number of examples that the program reports
 }
 
 const evaluationBatch = 250
 
-// evaluator returns nil for a model without data.
+// evaluator returns an evaluator, or nil for a model without data.
 func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	switch {
 	case p.program != nil && p.program.about.Evaluates:
@@ -44,8 +44,9 @@ func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	return &evaluator{m: m, set: p.set, n: n, x: make([]float32, n*test.Values()), y: make([]int32, n*test.Labels())}, nil
 }
 
-// evaluate returns the mean loss and the share of the test set's labels that are given right, NaN where there are no
-// labels. The loss of ratings is the mean squared error in units of a rating, that of documents is in nats a word.
+// evaluate returns the mean loss, and the share of the test set's labels that are predicted
+// correctly, NaN if there are no labels. The loss of ratings is the mean squared error in units of
+// a rating; that of documents is in nats per word.
 func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accuracy float64, err error) {
 	if e.program != nil {
 		loss, accuracy, e.seen, err = e.program.evaluate(ctx, e.settings, params)
@@ -83,7 +84,7 @@ func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accur
 	return loss / n, float64(right) / (n * float64(test.Labels())), nil
 }
 
-// examples returns how many there are to judge by.
+// examples returns the number of examples in an evaluation.
 func (e *evaluator) examples() int {
 	if e.program != nil {
 		return e.seen

@@ -10,9 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// What a run learns of itself while it goes on: processes and faults. What it computes a watcher follows.
+// What a run observes of its processes and faults. A watcher observes what the run computes.
 
-// observe books what happens to processes.
+// observe records what happens to processes.
 func (r *run) observe(e launch.ProcessEvent) {
 	r.mu.Lock()
 	r.meter.Process(e)
@@ -50,7 +50,7 @@ func (r *run) observe(e launch.ProcessEvent) {
 	r.log.Warn("process died", "part", e.Part.String(), "incarnation", e.Incarnation, "cause", e.Exit.String())
 }
 
-// vacate says that a worker's process is dead: a step that waits for those that live need not wait for its lease.
+// vacate reports that a worker's process is dead, so that no step waits for its lease.
 func (r *run) vacate(p launch.Part, pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), lease)
 	defer cancel()
@@ -63,7 +63,7 @@ func (r *run) vacate(p launch.Part, pid int) {
 	}
 }
 
-// injected books what a fault did.
+// injected records what a fault did.
 func (r *run) injected(a launch.Action, err error) {
 	f := &record.Fault{Action: a.Kind.String(), Part: a.Part.String(), Fault: a.Fault.String()}
 	if err != nil {

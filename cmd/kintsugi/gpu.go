@@ -24,7 +24,7 @@ const (
 	deviceForms       = serverDeviceForms + ", cuda,ptx multiplies matrices without cuBLAS, cuda,cublas never without it, and cuda,tf32 and cuda,bf16 have products with factors of 11 and of 8 bits"
 )
 
-// gpu is what --device asks for.
+// gpu is a parsed --device.
 type gpu struct {
 	wanted    bool
 	ordinal   int
@@ -32,7 +32,8 @@ type gpu struct {
 	precision cuda.Precision
 }
 
-// parseDevice reads --device. auto is a GPU where the program was built for them and one can be used.
+// parseDevice parses --device. auto means a GPU if the program was built with GPU support and a GPU
+// can be used.
 func parseDevice(s string) (gpu, error) {
 	unknown := fmt.Errorf("%w: --device %q is unknown; use %s", kintsugi.ErrUsage, s, deviceForms)
 	switch s {
@@ -66,7 +67,7 @@ func parseDevice(s string) (gpu, error) {
 	return g, nil
 }
 
-// parseGPU reads cuda, which is the first GPU, cuda:1 and so on.
+// parseGPU parses cuda, which is the first GPU, cuda:1 and so on.
 func parseGPU(s string) (ordinal int, ok bool) {
 	if s == "cuda" {
 		return 0, true
@@ -76,7 +77,7 @@ func parseGPU(s string) (ordinal int, ok bool) {
 	return int(n), ok && err == nil
 }
 
-// parseServerDevice reads --server-device.
+// parseServerDevice parses --server-device.
 func parseServerDevice(s string) (gpu, error) {
 	g, err := parseDevice(s)
 	if err != nil || strings.Contains(s, ",") {
@@ -85,7 +86,7 @@ func parseServerDevice(s string) (gpu, error) {
 	return g, nil
 }
 
-// checkDevice says early, in the process that the user started, what a GPU lacks.
+// checkDevice reports early, in the process that the user started, why a GPU cannot be used.
 func (s *settings) checkDevice() error {
 	g, err := parseDevice(s.Device)
 	if err != nil {
@@ -111,7 +112,7 @@ func (s *settings) checkDevice() error {
 	return g.check("--server-device", s.ServerDevice)
 }
 
-// check returns a usage error that says what a GPU lacks which was asked for by name.
+// check returns a usage error if a GPU was named and cannot be used.
 func (g gpu) check(flag, value string) error {
 	if !g.wanted || value == "auto" {
 		return nil
@@ -126,9 +127,9 @@ func (g gpu) check(flag, value string) error {
 	return nil
 }
 
-// serverDevices returns what computes in a server, and its name. accelerator does the steps; nil:
-// device does. It is never closed: a stream may be sending from its memory to the end of the
-// process.
+// serverDevices returns the devices of a server, and a name for them. accelerator makes the steps;
+// if it is nil, device does. The accelerator is never closed: a stream may be sending from its
+// memory until the process ends.
 func (s *settings) serverDevices() (device kernels.Device, accelerator kernels.Accelerator, name string, err error) {
 	if device, err = s.kernelDevice(); err != nil {
 		return nil, nil, "", err
@@ -144,16 +145,16 @@ func (s *settings) serverDevices() (device kernels.Device, accelerator kernels.A
 	return device, gpu, gpu.String(), nil
 }
 
-// gpuModel is an engine and the GPU that it alone uses.
+// gpuModel is an engine and the GPU that it has for itself.
 type gpuModel struct {
 	*gpuengine.Engine
 	device *cuda.Device
 }
 
-// Close frees both.
+// Close closes both.
 func (m gpuModel) Close() error { return errors.Join(m.Engine.Close(), m.device.Close()) }
 
-// openGPU returns what executes d on the GPU.
+// openGPU returns an engine that executes d on the GPU.
 func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	device, err := cuda.Open("", g.ordinal)
 	if err != nil {
@@ -166,8 +167,8 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	return gpuModel{e, device}, nil
 }
 
-// computes says what computes gradients: the GPU of m, or else the cpu, and why --device auto took
-// that in a program that can use GPUs.
+// computes says what computes gradients: the GPU of m, or the CPU. If --device auto has chosen the
+// CPU although the program supports GPUs, it also says why.
 func (s *settings) computes(m io.Closer) string {
 	switch m := m.(type) {
 	case gpuModel:
@@ -178,7 +179,7 @@ func (s *settings) computes(m io.Closer) string {
 	return "cpu" + s.whyNoGPU()
 }
 
-// whyNoGPU is the reason why auto is the cpu, in brackets, where there is something to say.
+// whyNoGPU returns the reason why auto means the CPU, in brackets, or "".
 func (s *settings) whyNoGPU() string {
 	if s.Device != "auto" {
 		return ""
@@ -189,7 +190,7 @@ func (s *settings) whyNoGPU() string {
 	return ""
 }
 
-// multiplies says what multiplies matrices in m: the GPU's, or otherwise the library of the settings.
+// multiplies says what computes matrix products in m: the GPU, or the library of the settings.
 func multiplies(m io.Closer, library fmt.Stringer) string {
 	if g, ok := m.(gpuModel); ok {
 		return g.Products()
@@ -197,8 +198,8 @@ func multiplies(m io.Closer, library fmt.Stringer) string {
 	return library.String()
 }
 
-// describeGPU says what GPU there is, and what multiplies matrices on it and how --device may have
-// it; or why there is none.
+// describeGPU describes the GPU, what computes matrix products on it, and how to select it with
+// --device; or it says why there is none.
 func describeGPU() string {
 	device, err := cuda.Open("", 0)
 	if err != nil {
@@ -212,7 +213,7 @@ func describeGPU() string {
 	return fmt.Sprintf("%v; products by %s, in FP32, TF32 or BF16", device, products)
 }
 
-// encodedGradients are gradients that are encoded on a GPU.
+// encodedGradients computes gradients and encodes them on a GPU.
 type encodedGradients struct {
 	*gpuengine.Compressed
 	batch func(id kintsugi.PushID) model.Batch
@@ -225,8 +226,8 @@ func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kin
 	return loss, b.N, err
 }
 
-// encode returns what computes and encodes gradients, where the GPU that m is on can; nil: a worker
-// encodes what m computes.
+// encode returns a worker.Encoded on the GPU of m, if that supports the codec. nil means that the
+// worker encodes the gradients of m itself.
 func (p *problem) encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
 	g, ok := m.(gpuModel)
 	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
@@ -239,7 +240,7 @@ func (p *problem) encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, 
 	return encodedGradients{c, p.batch}, nil
 }
 
-// deviceName says for the records what computes the gradients, and the steps.
+// deviceName names, for the records, what computes the gradients and the steps.
 func (s *settings) deviceName() string {
 	name := func(g gpu, err error) string {
 		if err != nil || !g.wanted {

@@ -18,14 +18,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// topic is a heading of a command's help and the flags below it, in the order in which somebody who begins needs them.
+// topic is a heading in a command's help and its flags, in an order that suits beginners.
 type topic struct {
 	title string
 	flags []string
 }
 
-// topics sort the flags of the commands that have all settings of a run: fifty of them, by the
-// alphabet, are a page to search, not to read.
+// topics group the flags of the commands that have all settings of a run. A list of fifty flags in
+// alphabetical order is hard to read.
 var topics = []topic{
 	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
 	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "warmup", "decay", "momentum", "weight-decay", "weight-decay-for", "clip-norm", "seed", "eval-every"}},
@@ -37,10 +37,10 @@ var topics = []topic{
 	{"The run", []string{"out", "resume", "config", "fault", "etcd", "etcd-wait", "metrics", "price", "store-limit", "gradient-time", "log-level", "help"}},
 }
 
-// fewFlags is how many flags need no headings.
+// fewFlags is the number of flags up to which no headings are needed.
 const fewFlags = 24
 
-// help writes what a command does, in lines that end where the terminal does, and how it is used.
+// help writes what a command does, wrapped to the width of the terminal, and its usage.
 func help(cmd *cobra.Command, _ []string) {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "%s\n\n", wrapped(cmp.Or(cmd.Long, cmd.Short), helpColumns(w)))
@@ -49,11 +49,11 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 }
 
-// wrapped returns a text whose paragraphs have lines of at most so many columns, where words are no longer. Lines that
-// begin with a space stay as they are.
+// wrapped wraps the paragraphs of a text to the given number of columns, except for longer words.
+// Lines that begin with a space stay unchanged.
 func wrapped(text string, columns int) string {
 	var lines []string
-	open := false // more words may come into the last line
+	open := false // the last line may get more words
 	for line := range strings.Lines(strings.TrimRight(text, " \n")) {
 		line = strings.TrimRight(line, "\n")
 		if line == "" || line[0] == ' ' {
@@ -72,8 +72,8 @@ func wrapped(text string, columns int) string {
 	return strings.Join(lines, "\n")
 }
 
-// usage writes how a command is used, as cobra does, with lines that end where the terminal does
-// and long lists below headings.
+// usage writes the usage of a command as cobra does, but wrapped to the width of the terminal, and
+// with headings in long lists.
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	fmt.Fprintln(w, "Usage:")
@@ -117,13 +117,14 @@ func subcommands(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// writeFlags writes the flags in lines of so many columns: by name, or by topic where there are many.
+// writeFlags writes the flags, wrapped to the given number of columns: by name, or by topic if
+// there are many.
 func writeFlags(w io.Writer, flags *pflag.FlagSet, columns int) {
 	texts := map[string]string{}
 	var names []string
 	name := ""
 	for line := range strings.Lines(flags.FlagUsagesWrapped(columns)) {
-		if before, after, ok := strings.Cut(line, "--"); ok && len(before) == len("  -h, ") { // further lines of a flag are indented further
+		if before, after, ok := strings.Cut(line, "--"); ok && len(before) == len("  -h, ") { // further lines of a flag are indented more
 			name, _, _ = strings.Cut(strings.TrimSpace(after), " ")
 			names = append(names, name)
 		}
@@ -144,14 +145,14 @@ func writeFlags(w io.Writer, flags *pflag.FlagSet, columns int) {
 	}
 }
 
-// others returns the names that no topic has.
+// others returns the names that are in no topic.
 func others(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return slices.ContainsFunc(topics, func(t topic) bool { return slices.Contains(t.flags, name) })
 	})
 }
 
-// helpColumns returns how long lines of help may be on w: as the terminal is wide, within what is read easily.
+// helpColumns returns the width of help on w: that of the terminal, within limits for easy reading.
 func helpColumns(w io.Writer) int {
 	const normal, least, most = 110, 70, 130
 	f, ok := w.(*os.File)
@@ -165,20 +166,20 @@ func helpColumns(w io.Writer) int {
 	return min(max(columns, least), most)
 }
 
-// otherWords are what people who come from other programs call flags of this one.
+// otherWords are names that other programs have for flags of this one.
 var otherWords = map[string][]string{
 	"clip-norm": {"max-grad-norm", "clip-grad-norm", "grad-clip"},
 	"batch":     {"batch-size"}, "learning-rate": {"lr"}, "steps": {"iterations", "max-steps"}, "out": {"output", "output-dir"}, "data": {"dataset"},
 }
 
-// nearFlags says which flags of cmd the one that there is not may have meant.
+// nearFlags suggests flags of cmd that an unknown flag may have meant.
 func nearFlags(cmd *cobra.Command, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
 	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
-	names := &cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares names of commands: these are flags
+	names := &cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares command names, so flags must look like commands
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		names.AddCommand(&cobra.Command{Use: f.Name, SuggestFor: otherWords[f.Name], Run: func(*cobra.Command, []string) {}})
 	})
@@ -189,9 +190,9 @@ func nearFlags(cmd *cobra.Command, err error) string {
 	return "did you mean --" + strings.Join(near, " or --") + "? "
 }
 
-// badFlag returns the usage error for a flag that could not be read, in words for the person who
-// wrote it as name: the standard library's name the function that did not like it. "" stands for
-// the flag itself.
+// badFlag returns the usage error for a flag with an invalid value, in plain words: the errors of
+// the standard library name its functions. name is the flag as the user wrote it; "" means the
+// flag's own name.
 func badFlag(err error, name string) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

@@ -11,23 +11,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// networkSpeed is how many bytes per second two servers send each other, where nobody has measured it.
+// networkSpeed is the assumed speed between two servers, in bytes per second, before it was
+// measured.
 const networkSpeed = 1e9
 
-// interval says how far apart full checkpoints are, for --checkpoint-every auto. It outlasts the
-// views that this process conducts: what steps and saves take does not depend on who is there. The
-// conductor's loop owns it.
+// interval computes the interval of full checkpoints for --checkpoint-every auto. It outlives the
+// views that this process conducts, since the times of steps and saves do not depend on the view.
+// The conductor's loop owns it.
 type interval struct {
 	choose.Interval
 	option     choose.Option
 	conditions choose.Conditions // of the view
-	died, lost int               // processes of servers, and hosts
-	step       kintsugi.Step     // the newest
-	said       time.Duration     // in the log
+	died, lost int               // numbers of processes and hosts of servers that died
+	step       kintsugi.Step     // newest step
+	said       time.Duration     // the interval that was logged last
 	log        *slog.Logger
 }
 
-// interval returns what makes the interval of a view, nil if it is fixed.
+// interval returns a function that makes the interval for a view, or nil if the interval is fixed.
 func (p *process) interval(l *kintsugi.Layout) func(v kintsugi.View) conductor.Interval {
 	if !p.saves().Auto {
 		return nil
@@ -35,7 +36,7 @@ func (p *process) interval(l *kintsugi.Layout) func(v kintsugi.View) conductor.I
 	i := &interval{log: p.log}
 	return func(v kintsugi.View) conductor.Interval {
 		states := 0
-		if rule, err := conductor.ParseRule(p.Optimizer); err == nil { // else there is no conductor
+		if rule, err := conductor.ParseRule(p.Optimizer); err == nil { // otherwise there is no conductor
 			states = kernels.Rule(rule).States()
 		}
 		model := 4 * float64(l.Values)
@@ -50,7 +51,8 @@ func (p *process) interval(l *kintsugi.Layout) func(v kintsugi.View) conductor.I
 	}
 }
 
-// deaths counts the deaths that a view tells of: of processes of servers, and of hosts with them.
+// deaths returns the numbers of deaths according to a view: of servers' processes, and of hosts
+// with them.
 func deaths(v *kintsugi.View) (processes, hosts int) {
 	for _, m := range v.Servers {
 		processes += int(m.Incarnation) - 1
@@ -58,7 +60,7 @@ func deaths(v *kintsugi.View) (processes, hosts int) {
 	return processes, len(v.Lost)
 }
 
-// rates sets how far apart deaths are, by those that were seen in so many seconds.
+// rates sets the time between deaths, from the numbers of deaths seen in the given time.
 func rates(x *choose.Conditions, died, lost int, seconds float64) {
 	x.ProcessEvery = choose.Rate(died, seconds, processEvery.Seconds()/float64(x.Servers))
 	x.HostEvery = choose.Rate(lost, seconds, hostEvery.Seconds()/float64(x.Hosts))

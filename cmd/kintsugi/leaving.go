@@ -17,9 +17,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// What a process does that is about to go: see docs/recovery.md.
+// What a process does when it is about to go: see docs/recovery.md.
 
-// notices are where notices come from.
+// notices are the flags for the sources of notices.
 type notices struct {
 	Notice         string
 	NoticeEndpoint string
@@ -36,11 +36,12 @@ func (n *notices) noticeConfig(warning time.Duration) notice.Config {
 
 func (n *notices) checkNotices(warning time.Duration) error { return n.noticeConfig(warning).Check() }
 
-// onNotice says what this process does when it has notice; it ends when that has returned, or its time is up.
+// onNotice sets what this process does when it has notice. The process ends when f has returned or
+// the time is up.
 func (p *process) onNotice(f func(context.Context, notice.Notice)) { p.handOver.Store(&f) }
 
-// untilNotice runs a role until it ends, or is interrupted, or has had notice and handed over what
-// others need. A second notice, and an interrupt, do not wait for that.
+// untilNotice runs a role until it ends, is interrupted, or has had notice and has handed over what
+// others need. A second notice, or an interrupt, ends it at once.
 func (p *process) untilNotice(ctx context.Context, run func(context.Context, *process) error) error {
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
 	defer cancel()
@@ -75,7 +76,7 @@ func (p *process) goes(ctx context.Context, n notice.Notice, more <-chan notice.
 	p.noticed.Store(true)
 	left := time.Until(n.Deadline)
 	p.log.Info("this process is about to go", "reason", n.Reason, "seconds", left.Seconds())
-	ctx, cancel := context.WithDeadline(ctx, n.Deadline.Add(-min(time.Second, left/10))) // to end in order
+	ctx, cancel := context.WithDeadline(ctx, n.Deadline.Add(-min(time.Second, left/10))) // leave time for an orderly end
 	defer cancel()
 	go func() {
 		select {
@@ -89,7 +90,7 @@ func (p *process) goes(ctx context.Context, n notice.Notice, more <-chan notice.
 	}
 }
 
-// announced is what a server says of itself.
+// announced is the value that a server has registered.
 type announced struct {
 	place *etcd.Registration
 
@@ -97,7 +98,7 @@ type announced struct {
 	value serverValue
 }
 
-// tell changes it.
+// tell changes the value.
 func (a *announced) tell(ctx context.Context, change func(*serverValue)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,12 +106,12 @@ func (a *announced) tell(ctx context.Context, change func(*serverValue)) error {
 	return a.place.Tell(ctx, a.value)
 }
 
-// whole says that it has caught up, as server.Config.Whole.
+// whole reports that the server has caught up, as server.Config.Whole.
 func (a *announced) whole(ctx context.Context, since kintsugi.ViewNumber) error {
 	return a.tell(ctx, func(v *serverValue) { v.Whole = since })
 }
 
-// apart says whom it does not reach, as server.Config.Apart.
+// apart reports which servers it does not reach, as server.Config.Apart.
 func (a *announced) apart(ctx context.Context, whom []kintsugi.Life) error {
 	return a.tell(ctx, func(v *serverValue) { v.Apart = whom })
 }
@@ -142,11 +143,11 @@ type handingOver struct {
 	self   *announced
 }
 
-// run returns when nobody needs this server any more, or when its time is up. Where others hold its
-// shards it asks to be left out of the view; where they cannot do without it, because they do not
-// hold all of it yet, or never will, the run stands until a checkpoint does. What a server keeps in
-// the memory of its machine needs neither, if the machine stays and it has taken over no other
-// shard.
+// run returns when nobody needs this server any more, or when its time is up. If others hold its
+// shards, it asks to be left out of the view. If others cannot do without it, because they do not
+// hold everything yet or never will, the run stands until there is a checkpoint. Neither is needed
+// if the server keeps its shard in the memory of its machine, the machine stays, and the server has
+// taken over no other shard.
 func (h *handingOver) run(ctx context.Context, n notice.Notice) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -188,7 +189,7 @@ func (h *handingOver) run(ctx context.Context, n notice.Notice) {
 	}
 }
 
-// leftOut asks to be left out of the view, and waits for that for half of the time that there is.
+// leftOut asks to be left out of the view, and waits for that for half of the time that is left.
 func (h *handingOver) leftOut(ctx context.Context, n notice.Notice) bool {
 	h.say(ctx, func(v *serverValue) { v.Leaving = true })
 	ctx, cancel := context.WithTimeout(ctx, time.Until(n.Deadline)/2)

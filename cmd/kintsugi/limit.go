@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// parseLimit reads a rate such as 50MB/s as bytes in a second; "" is none: +Inf. Others are an ErrUsage.
+// parseLimit parses a rate such as 50MB/s, in bytes per second. "" means no limit: +Inf. Other text
+// is an ErrUsage.
 func parseLimit(s string) (bytesPerSecond float64, err error) {
 	if s == "" {
 		return math.Inf(1), nil
@@ -32,7 +33,7 @@ func parseLimit(s string) (bytesPerSecond float64, err error) {
 	return x, nil
 }
 
-// limited returns a server's share of a store that takes no more than --store-limit says. The settings are checked.
+// limited limits a server's use of a store to its share of --store-limit. The settings are checked.
 func (s *settings) limited(fs vfs.FS) vfs.FS {
 	rate, err := parseLimit(s.StoreLimit)
 	if err != nil || math.IsInf(rate, 1) {

@@ -1,6 +1,6 @@
 // Command kintsugi trains machine-learning models on a parameter server that survives failures.
 //
-// See README.md for what it does, and "kintsugi COMMAND --help" for one example of each command.
+// See README.md for what it does, and "kintsugi COMMAND --help" for an example of each command.
 package main
 
 import (
@@ -27,16 +27,16 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitNotFinite   = 65 // of a worker: its gradient holds NaN or Inf, and will again
-	exitProgram     = 70 // of a worker: its program failed, and likely will again
-	exitPreempted   = 75 // start me again
-	exitConfig      = 78 // of roles, for 2: starting them again does not help, and 2 is also how Go's runtime ends a process that has crashed
+	exitProgram     = 70 // of a worker: its program failed, and will probably fail again
+	exitPreempted   = 75 // after a notice: restart this process
+	exitConfig      = 78 // of roles, instead of 2: a restart does not help, and 2 is also the status of a crash in Go's runtime
 	exitInterrupted = 130
-	exitTerminated  = 143 // of commands that start trainings; a training that gets SIGTERM is preempted
+	exitTerminated  = 143 // of commands that start trainings; a training that gets SIGTERM ends with exitPreempted
 )
 
 // errInterrupted and errPreempted end a run that was stopped by a signal, after its last
-// checkpoint; errLeft ends one of its processes that has had notice. errInterrupted and
-// errTerminated end a command that starts runs, after those.
+// checkpoint. errLeft ends a process of a run that has had notice. errInterrupted and errTerminated
+// end a command that starts runs, after these runs.
 var (
 	errInterrupted = errors.New("interrupted")
 	errTerminated  = errors.New("terminated")
@@ -44,7 +44,7 @@ var (
 	errLeft        = errors.New("left after a notice: start it again")
 )
 
-// again is an error that the next life of a worker meets again, or is likely to.
+// again is an error that the next life of a worker will probably meet again.
 type again struct {
 	error
 	status int
@@ -53,7 +53,7 @@ type again struct {
 // Unwrap returns the error.
 func (a again) Unwrap() error { return a.error }
 
-// meetsAgain marks the error that ends a worker, if it is one that the next life may meet again.
+// meetsAgain marks the error that ends a worker, if the next life will probably meet it again.
 func meetsAgain(err error) error {
 	switch {
 	case errors.Is(err, kintsugi.ErrNotFinite):
@@ -74,17 +74,17 @@ func main() {
 	os.Exit(s)
 }
 
-// roles are the commands that something starts again when they end.
+// roles are the commands that are restarted when they end.
 var roles = []string{"coordinator", "server", "worker", "monitor", "etcd", "memory"}
 
-// status reports err to the person who started the command and returns the exit status.
+// status reports err to the user and returns the exit status.
 func status(err error, stderr io.Writer) int {
 	var repeats again
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errInterrupted):
-		if err != errInterrupted { // there is more to say
+		if err != errInterrupted { // otherwise there is nothing to add
 			fmt.Fprintln(stderr, "kintsugi:", err)
 		}
 		return exitInterrupted
@@ -94,7 +94,7 @@ func status(err error, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitPreempted
 	case errors.Is(err, kintsugi.ErrUsage):
-		// The status says that it is about usage; the sentence reads better without the mark.
+		// The exit status already says that it is a usage error, so leave that out of the text.
 		text := strings.TrimSuffix(strings.ReplaceAll(err.Error(), kintsugi.ErrUsage.Error()+": ", ""), ": "+kintsugi.ErrUsage.Error())
 		fmt.Fprintln(stderr, "kintsugi:", text)
 		return exitUsage
@@ -142,11 +142,11 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// noArgs refuses arguments that are no flags.
+// noArgs refuses arguments other than flags.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.HasSubCommands() {
 		hint := ""
-		cmd.SuggestionsMinimumDistance = 2 // letters to change: cobra's own default, which its exported method does not know
+		cmd.SuggestionsMinimumDistance = 2 // in letters; this is cobra's default, which its exported method does not apply
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = fmt.Sprintf("did you mean %s? ", strings.Join(near, " or "))
 		}
@@ -158,7 +158,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneArg asks for exactly one argument, called what.
+// oneArg requires exactly one argument, which messages call what.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -169,14 +169,14 @@ func oneArg(what string) cobra.PositionalArgs {
 }
 
 // newLog returns the log of a process on w: text for people at a terminal, JSON for programs. A
-// process that has a log outlives whoever reads it: tee gets the same Ctrl-C, and a collector of
-// logs is started again. Go would end it at the next line.
+// process should survive the reader of its log: tee gets the same Ctrl-C, and log collectors are
+// restarted. Go's default would end the process at the next line.
 func newLog(w io.Writer, level string, text bool) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("%w: --log-level %q: use debug, info, warn or error", kintsugi.ErrUsage, level)
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored: programs that it starts would inherit that
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // notified and not ignored, since child processes would inherit that
 	opts := &slog.HandlerOptions{Level: l}
 	if text {
 		return slog.New(slog.NewTextHandler(w, opts)), nil

@@ -39,7 +39,7 @@ func memoryCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--limit: %w", err)
 			}
-			if _, err := checkHostPort(listen); err != nil { // nothing is an address to the library: any port of all of the host's
+			if _, err := checkHostPort(listen); err != nil { // without a host and port, the library would listen on any port of all addresses
 				return err
 			}
 			l, err := net.Listen("tcp", listen)
@@ -72,7 +72,7 @@ func memoryCommand() *cobra.Command {
 // serveMemory serves k until ctx ends.
 func serveMemory(ctx context.Context, l net.Listener, k *object.Keeper) error {
 	s := &http.Server{Handler: k, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // requests end with it: their clients try again elsewhere or later
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // ends requests too: their clients try again later or elsewhere
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve memory at %s: %w", l.Addr(), err)
@@ -80,7 +80,7 @@ func serveMemory(ctx context.Context, l net.Listener, k *object.Keeper) error {
 	return nil
 }
 
-// parseBytes reads a size such as 8GB. Others than sizes of at least a byte are an ErrUsage.
+// parseBytes parses a size such as 8GB. Other text, or less than a byte, is an ErrUsage.
 func parseBytes(s string) (int64, error) {
 	rate, err := parseLimit(s + "/s")
 	if err != nil || s == "" || strings.HasSuffix(s, "/s") || rate > 1<<60 {

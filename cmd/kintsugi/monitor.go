@@ -31,9 +31,9 @@ import (
 // metricsUsage describes --metrics.
 const metricsUsage = "host:port that serves metrics for Prometheus at /metrics, such as :9464; anyone who reaches it can read them (default: none)"
 
-// monitor is the monitor command: it follows a run whose processes others have started, and does
-// for it what train does for its own. Nothing of the run waits for it: it may die, and there may be
-// several.
+// monitor is the monitor command. It follows a run whose processes were started by others, and
+// records it as train records its own runs. The run does not wait for it: it may die, and there may
+// be several.
 type monitor struct {
 	Out       string
 	Metrics   string
@@ -89,7 +89,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 		return err
 	}
 	if p.elsewhere.gradients {
-		p.Device = "auto" // what it evaluates on; the record has the workers'
+		p.Device = "auto" // what it evaluates on; the record has the workers' device
 	}
 	w := newWatcher(&p.settings, prob, rec, start)
 	w.evalEvery, w.client, w.creds = m.EvalEvery, client, p.tls
@@ -117,14 +117,14 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	return errors.Join(recErr, drawErr)
 }
 
-// record opens the folder of the run, and returns what it has of it; nil: nothing.
+// record opens the folder of the run, and returns the earlier record in it; nil: there is none.
 func (m *monitor) record(ctx context.Context, p *process, prob *problem, client *etcd.Client, start time.Time) (*record.Recorder, *record.Run, error) {
 	t := &training{settings: p.settings, Price: m.Price}
 	h, err := t.header(prob, start, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	h.Device = p.Device + ", on hosts of its own" // this one is the monitor's
+	h.Device = p.Device + ", on hosts of its own" // --device is the monitor's own
 	if record.Has(m.Out) {
 		return record.Resume(m.Out, h, func(earlier *record.Run) bool { return wentOn(ctx, earlier, client, p.tls) })
 	}
@@ -132,9 +132,9 @@ func (m *monitor) record(ctx context.Context, p *process, prob *problem, client 
 	return rec, nil, err
 }
 
-// wentOn reports whether a run has been going on since its record ended, as far as can be told: its
-// conductor answers, and somebody who held shards then holds some now. A run that was stopped, as
-// one whose jobs waited for their nodes, has none but later lives.
+// wentOn reports whether a run has probably been going on since its record ended: its conductor
+// answers, and some server that held shards then still holds some. A run that was stopped, for
+// example while its jobs waited for nodes, has only later lives.
 func wentOn(ctx context.Context, run *record.Run, client *etcd.Client, creds *mtls.Credentials) bool {
 	ctx, cancel := context.WithTimeout(ctx, asksFor)
 	defer cancel()
@@ -142,7 +142,7 @@ func wentOn(ctx context.Context, run *record.Run, client *etcd.Client, creds *mt
 	return err == nil && v != nil && len(run.Views) > 0 && livedOn(run.Views[len(run.Views)-1], *v) && tells(ctx, *v, creds)
 }
 
-// livedOn reports whether a view has a life that an earlier one had.
+// livedOn reports whether a view contains a life of an earlier view.
 func livedOn(before record.View, v kintsugi.View) bool {
 	for i, life := range record.ViewOf(v).Servers {
 		if holds(v, kintsugi.ServerID(i)) && i < len(before.Servers) && before.Servers[i] == life {
@@ -152,7 +152,7 @@ func livedOn(before record.View, v kintsugi.View) bool {
 	return false
 }
 
-// tells reports whether the conductor of a view tells anything of the run.
+// tells reports whether the conductor of a view sends events of the run.
 func tells(ctx context.Context, v kintsugi.View, creds *mtls.Credentials) bool {
 	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
 	if err != nil {
@@ -167,7 +167,8 @@ func tells(ctx context.Context, v kintsugi.View, creds *mtls.Credentials) bool {
 	return err == nil
 }
 
-// follow watches the run until it is over, or ctx ends. there is who was in its places when its record ended.
+// follow watches the run until it is over, or ctx ends. there are the processes that were in their
+// places when the record ended.
 func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, there presence) kintsugi.Done {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -189,7 +190,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	w.onView = func(v kintsugi.View) { a.sees(ctx, v) }
 	wg.Go(func() { w.follow(ctx) })
 	wg.Go(func() { w.sayWaits(ctx) })
-	if m.EvalEvery > 0 { // else nobody needs a model here, nor its parameters
+	if m.EvalEvery > 0 { // otherwise no model and no parameters are needed here
 		wg.Go(func() { w.evaluate(ctx) })
 	}
 	wg.Go(func() { w.progress(ctx) })
@@ -199,7 +200,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	select {
 	case d := <-over:
 		w.gauges.Over()
-		select { // the conductor's last word follows its last step
+		select { // the conductor's last message comes after its last step
 		case <-w.told:
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
@@ -211,8 +212,8 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	}
 }
 
-// goOn has the watcher go on behind what was recorded of the run. The conductor tells all that it
-// keeps of the line again: none of that is news.
+// goOn lets the watcher continue the record of a run. The conductor repeats all events of the line
+// that it has kept; these are not new.
 func (w *watcher) goOn(earlier *record.Run) {
 	w.earlier = earlier
 	last := earlier.Newest
@@ -252,7 +253,7 @@ func (w *watcher) goOn(earlier *record.Run) {
 	w.costs.GoOn(line, step, w.durable, saved)
 }
 
-// headsOf returns who heads each shard in a view.
+// headsOf returns the head of each shard in a view.
 func headsOf(v record.View) []kintsugi.ServerID {
 	heads := make([]kintsugi.ServerID, len(v.Heads))
 	for i, h := range v.Heads {
@@ -261,7 +262,7 @@ func headsOf(v record.View) []kintsugi.ServerID {
 	return heads
 }
 
-// listenMetrics opens the address of --metrics; nil for none.
+// listenMetrics opens the address of --metrics, or returns nil if there is none.
 func listenMetrics(address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -273,7 +274,8 @@ func listenMetrics(address string) (net.Listener, error) {
 	return lis, nil
 }
 
-// serveMetrics serves the metrics until ctx ends, and closes lis then; nil: it does not.
+// serveMetrics serves the metrics until ctx ends, and then closes lis. If lis is nil, it does
+// nothing.
 func (w *watcher) serveMetrics(ctx context.Context, lis net.Listener) {
 	v := version()
 	w.gauges = gauges.New(v.Release, v.Commit, w.of.Steps)
@@ -282,7 +284,7 @@ func (w *watcher) serveMetrics(ctx context.Context, lis net.Listener) {
 	}
 	if w.earlier != nil {
 		w.gauges.GoOn(w.earlier, w.rec.Time(0))
-		w.earlier = nil // it is as large as the run is long
+		w.earlier = nil // it may be as large as the run is long
 	}
 	w.rec.Tell(w.gauges.Add)
 	mux := http.NewServeMux()
@@ -297,14 +299,14 @@ func (w *watcher) serveMetrics(ctx context.Context, lis net.Listener) {
 	}()
 }
 
-// count shows how many processes of a role are there, until ctx ends.
+// count counts the processes of a role, for the metrics, until ctx ends.
 func (w *watcher) count(ctx context.Context, role launch.Role) {
 	for members := range w.client.WatchMembers(ctx, kindOf(role)) {
 		w.gauges.Members(role.String(), len(members))
 	}
 }
 
-// kindOf returns what etcd calls a role that registers.
+// kindOf returns the etcd kind of a role that registers.
 func kindOf(role launch.Role) etcd.Kind {
 	if role == launch.Worker {
 		return etcd.Worker
@@ -312,12 +314,12 @@ func kindOf(role launch.Role) etcd.Kind {
 	return etcd.Server
 }
 
-// attendance books who comes and goes.
+// attendance records which processes come and go.
 type attendance struct {
 	*watcher
-	over <-chan struct{} // closed when the run is: that processes leave then is no failure
+	over <-chan struct{} // closed when the run is over: processes that leave after that are no failures
 
-	mu sync.Mutex // one list or view after the other, until it is booked
+	mu sync.Mutex // held while one list or view is processed
 	presence
 }
 
@@ -333,7 +335,7 @@ func (a *attendance) attend(ctx context.Context, role launch.Role) {
 	}
 }
 
-// sees takes a view.
+// sees processes a view.
 func (a *attendance) sees(ctx context.Context, v kintsugi.View) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -342,7 +344,7 @@ func (a *attendance) sees(ctx context.Context, v kintsugi.View) {
 	a.book(ctx, now, gone, came)
 }
 
-// book books comings and goings. The caller holds the lock.
+// book records processes that came and went. The caller holds the lock.
 func (a *attendance) book(ctx context.Context, now time.Time, gone []departure, came []launch.Part) {
 	for _, d := range gone {
 		announced, over := a.asks(ctx, d)
@@ -366,15 +368,15 @@ func (a *attendance) book(ctx context.Context, now time.Time, gone []departure, 
 	}
 }
 
-// life is what there is to say of a process that is gone.
+// life returns the record of a process that is gone.
 func (a *attendance) life(d departure) *record.Life {
 	return &record.Life{Part: d.part.String(), Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause}
 }
 
-// asks asks etcd what it knew by the time at which a process was gone: whether it had said that it
-// leaves, and whether the run was over. Both words come before the place is empty, or before a view
-// goes on without the process; but a watch of another key may be behind. Nothing is answered for
-// longer than a moment: what is known here counts then.
+// asks asks etcd what it knew when a process disappeared: whether the process had said that it
+// leaves, and whether the run was over. Both are written before the place is empty, or before a
+// view continues without the process, but the watch of another key may be late. If etcd does not
+// answer within a moment, what is known here counts.
 func (a *attendance) asks(ctx context.Context, d departure) (announced, over bool) {
 	select {
 	case <-a.over:
@@ -390,17 +392,17 @@ func (a *attendance) asks(ctx context.Context, d departure) (announced, over boo
 	if left, err := a.client.Left(ctx, kind, index); d.leaving || err == nil && left == d.incarnation {
 		return true, false
 	}
-	members, err := a.client.Members(ctx, kind) // a server that a view has let go may still be there
+	members, err := a.client.Members(ctx, kind) // a server that a view has left out may still be registered
 	return err == nil && slices.ContainsFunc(members, func(m etcd.Member) bool {
 		return m.Index == index && m.Incarnation == d.incarnation && saysLeaving(d.part.Role, m)
 	}), false
 }
 
-// asksFor is how long etcd is asked for a word that may make a failure none.
+// asksFor is how long to wait for etcd's answer about a possible failure.
 const asksFor = 2 * time.Second
 
-// close books the lives that were there when the run was over: a monitor that goes on with the
-// record of a longer run must not take them for lost.
+// close records the lives that were present when the run ended. A monitor that continues the record
+// in a longer run must not take them for failures.
 func (a *attendance) close(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -413,7 +415,7 @@ func (a *attendance) close(now time.Time) {
 	}
 }
 
-// process tells the line that shows the progress who is away.
+// process updates the progress line.
 func (a *attendance) process(e launch.ProcessEvent) {
 	a.watcher.mu.Lock()
 	defer a.watcher.mu.Unlock()

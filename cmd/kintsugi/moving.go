@@ -7,17 +7,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// moveAfter is how long others wait for a server that is away before they take over what it held.
-// It is guessed: a launcher starts a process again within seconds, a cluster that has a machine to
-// spare within half a minute.
+// moveAfter is how long others wait for a server that is away before they take over its shards. It
+// is a guess: a launcher restarts a process within seconds, and a cluster with a spare machine
+// within half a minute.
 const moveAfter = waiting(30 * time.Second)
 
-// waiting is a flag: a time for which something is waited for, or never to stop waiting. 0: never.
+// waiting is a flag value: how long to wait, or never to stop waiting, which is 0.
 type waiting time.Duration
 
 const never = "never"
 
-// String returns the time as Set reads it.
+// String returns the value in the syntax of Set.
 func (w *waiting) String() string {
 	if *w == 0 {
 		return never
@@ -25,7 +25,7 @@ func (w *waiting) String() string {
 	return time.Duration(*w).String()
 }
 
-// Set reads a time with a unit, or never. What it cannot read is an ErrUsage.
+// Set parses a time with a unit, or never. Other text is an ErrUsage.
 func (w *waiting) Set(text string) error {
 	if text == never {
 		*w = 0
@@ -39,5 +39,5 @@ func (w *waiting) Set(text string) error {
 	return nil
 }
 
-// Type names what the flag takes, for the help.
+// Type returns the type of the flag, for the help.
 func (w *waiting) Type() string { return "duration" }

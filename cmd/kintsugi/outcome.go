@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// quality says what a loss on the test half means, where accuracy does not.
+// quality says what a loss on the test half means, for models without an accuracy.
 func (p *problem) quality(loss float64) string {
 	d := p.desc
 	switch {
@@ -25,7 +25,8 @@ func (p *problem) quality(loss float64) string {
 	return ""
 }
 
-// print tells what the run came to. folder is what it can be resumed from; "" where it cannot.
+// print prints the outcome of the run. folder is the folder to resume it from; "" if it cannot be
+// resumed.
 func (w *watcher) print(out io.Writer, s record.Summary, done kintsugi.Done, folder, page string) {
 	fmt.Fprintf(out, "%s on %s: %d steps in %.1f s, %.0f examples/s", w.of.Model, w.of.Data, s.Steps, s.WallSeconds, s.SamplesPerSecond)
 	if s.FinalLoss.Known() {

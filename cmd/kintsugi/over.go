@@ -11,10 +11,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-// How roles hear that the run is over, and end with it if they are asked to.
+// How roles learn that the run is over, and end with it if they are asked to.
 
-// ends waits for the end of the run, and reports whether it came before that of ctx. The word of
-// fewer steps than the run has now is that of a time when it had no more.
+// ends waits for the end of the run. It returns false if ctx ends first. A declaration with fewer
+// steps than the run has now is from an earlier part of the run.
 func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
 	for d := range client.WatchDone(ctx) {
 		if d.Ends(kintsugi.Step(p.Steps)) {
@@ -24,7 +24,8 @@ func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
 	return false
 }
 
-// lastWord returns a function that returns the run's last word, as far as it has come here; nil: it has none.
+// lastWord returns a function that returns the declaration that the run is over, as far as known
+// here, or nil.
 func lastWord(ctx context.Context, client *etcd.Client) func() *kintsugi.Done {
 	var word atomic.Pointer[kintsugi.Done]
 	go func() {
@@ -35,16 +36,17 @@ func lastWord(ctx context.Context, client *etcd.Client) func() *kintsugi.Done {
 	return word.Load
 }
 
-// lingers is how long a role that ends with the run stays for workers that have not heard of it.
+// lingers is how long a role that ends with the run waits for workers that do not know of the end
+// yet.
 const lingers = time.Minute
 
-// endsWithRun adds the flag of roles that else stay when the run is over.
+// endsWithRun adds the flag of roles that otherwise stay when the run is over.
 func (p *process) endsWithRun(f *pflag.FlagSet) {
 	f.BoolVar(&p.EndWithRun, "end-with-run", false, "end once the run is over and no worker is left, for batch systems; otherwise stay until SIGTERM, so that the last version can be read")
 }
 
-// untilOver runs a role, with --end-with-run until the run is over. Its last checkpoint is
-// published by then. Workers hear of the end from the conductor: one that found nobody would look
+// untilOver runs a role; with --end-with-run only until the run is over. The last checkpoint is
+// published by then. Workers learn of the end from the conductor. If it had gone, they would look
 // for servers that never come.
 func (p *process) untilOver(ctx context.Context, client *etcd.Client, run func(context.Context) error) error {
 	if !p.EndWithRun {
@@ -68,7 +70,7 @@ func (p *process) untilOver(ctx context.Context, client *etcd.Client, run func(c
 	return err
 }
 
-// withoutWorkers waits until no worker is left, or for as long as a role lingers.
+// withoutWorkers waits until there are no workers left, but at most for lingers.
 func (p *process) withoutWorkers(ctx context.Context, client *etcd.Client) {
 	ctx, cancel := context.WithTimeout(ctx, lingers)
 	defer cancel()

@@ -10,24 +10,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
-// overdueAfter is how late a checkpoint may be, at least, before a run says so.
+// overdueAfter is the least delay of a checkpoint that a run reports.
 const overdueAfter = time.Minute
 
-// overdue notices a checkpoint that does not come. A store that hangs fails no save, and ends none:
-// steps go on, and so does what a loss would take back.
+// overdue notices that no checkpoint comes. If a store hangs, no save fails and none ends: steps go
+// on, and a failure would take back more and more of them.
 type overdue struct {
-	every  pace          // between two checkpoints; zero: nothing is ever due
-	gaps   gaps          // where every is auto
-	ended  kintsugi.Step // of the newest save that ended, well or not, or that the line began with
-	from   time.Time     // when that was first looked at, if checkpoints are due by time
-	newest kintsugi.Step // that was released when it was looked at last
-	moved  time.Time     // when newest became it
-	since  time.Time     // from when the next one is late; zero: it is not
-	told   time.Duration // how late it was said to be; 0: it was not
+	every  pace          // between two checkpoints; zero: none are due
+	gaps   gaps          // if every is auto
+	ended  kintsugi.Step // of the newest save that ended, successfully or not, or the step that the line began with
+	from   time.Time     // when that was first seen, if checkpoints are due by time
+	newest kintsugi.Step // newest released step at the last call
+	moved  time.Time     // when newest was first seen
+	since  time.Time     // since when the next checkpoint is late; zero: it is not
+	told   time.Duration // the delay that was reported last; 0: none
 }
 
-// end notes that the save of a step has ended. One that went wrong says so itself, and the next is
-// due as if it had not.
+// end notes that the save of a step has ended. A failed save is reported separately, and the next
+// one is due as usual.
 func (o *overdue) end(step kintsugi.Step) {
 	if !o.from.IsZero() {
 		o.gaps.add(o.moved.Sub(o.from))
@@ -35,12 +35,13 @@ func (o *overdue) end(step kintsugi.Step) {
 	*o = overdue{every: o.every, gaps: o.gaps, ended: step}
 }
 
-// view notes that another server may conduct: what the one before had begun to save is forgotten.
+// view notes that another server may conduct: saves that the last conductor had begun no longer
+// count.
 func (o *overdue) view() { *o = overdue{every: o.every, ended: o.ended} }
 
-// at returns how late a checkpoint is, where that is more than overdueAfter, three times the
-// slowest yet, and twice what was said last; 0: it is not. It is late once the one after it is due
-// as well: steps may stand between two of them, where no store is to blame.
+// at returns the delay of a checkpoint, if it is longer than overdueAfter, three times the slowest
+// save so far, and twice the delay reported last; otherwise 0. A checkpoint is late only when the
+// one after it is due too: steps may stand between two checkpoints through no fault of the store.
 func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration) time.Duration {
 	if !o.due(now, newest) {
 		return 0
@@ -56,7 +57,7 @@ func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration)
 	return late
 }
 
-// due reports whether the second checkpoint after the newest should have been begun.
+// due reports whether the second checkpoint after the newest should have begun.
 func (o *overdue) due(now time.Time, newest kintsugi.Step) bool {
 	apart := o.every.Time
 	switch {
@@ -73,14 +74,14 @@ func (o *overdue) due(now time.Time, newest kintsugi.Step) bool {
 	if newest != o.newest {
 		o.newest, o.moved = newest, now
 	}
-	return o.moved.Sub(o.from) >= 2*apart // where no step is released, none can be saved
+	return o.moved.Sub(o.from) >= 2*apart // if no step is released, none can be saved
 }
 
-// gaps are the times between the ends of the newest saves of a view, where who conducts it chooses
-// them and tells nobody.
+// gaps are the times between the ends of the newest saves in a view, used when the conductor
+// chooses the interval by itself.
 type gaps struct {
 	newest [3]time.Duration
-	count  int // with the one before the first save, which says nothing: a conductor saves its first step
+	count  int // including the time before the first save, which says nothing: a conductor saves its first step
 }
 
 func (g *gaps) add(gap time.Duration) {
@@ -90,7 +91,7 @@ func (g *gaps) add(gap time.Duration) {
 	g.count++
 }
 
-// apart returns how far apart saves may be by now.
+// apart returns the expected time between saves.
 func (g *gaps) apart() time.Duration {
 	if g.count <= len(g.newest) {
 		return choose.Longest * time.Second
@@ -98,17 +99,17 @@ func (g *gaps) apart() time.Duration {
 	return 2 * slices.Max(g.newest[:])
 }
 
-// againAfter is how long a run says nothing of further saves that fail: where a disk is full each
-// of them does, and there may be ten in a second.
+// againAfter is how long a run reports no further failed saves: on a full disk every save fails,
+// and there may be ten per second.
 const againAfter = 10 * time.Second
 
-// failing counts saves that fail.
+// failing counts failed saves.
 type failing struct {
 	told   time.Time
-	untold int // failures since
+	untold int // failures since the last report
 }
 
-// at reports whether a failure is to be told of, and how many were not since the last that was.
+// at reports whether to report a failure, and the number of failures since the last report.
 func (f *failing) at(now time.Time) (untold int, tell bool) {
 	if since := now.Sub(f.told); since >= 0 && since < againAfter {
 		f.untold++
@@ -119,7 +120,7 @@ func (f *failing) at(now time.Time) (untold int, tell bool) {
 	return untold, true
 }
 
-// sayFailed says that a save has failed.
+// sayFailed reports that a save has failed.
 func (w *watcher) sayFailed(e kintsugi.CheckpointEvent, now time.Time) {
 	w.mu.Lock()
 	newest := w.durable
@@ -135,7 +136,7 @@ func (w *watcher) sayFailed(e kintsugi.CheckpointEvent, now time.Time) {
 	log.Error("a checkpoint failed; training goes on, and a loss would go back further", "step", e.Step, "newest_checkpoint", newest, "err", e.Err)
 }
 
-// sayOverdue says that no checkpoint comes, where that is so.
+// sayOverdue reports that no checkpoint comes, if that is so.
 func (w *watcher) sayOverdue(now time.Time) {
 	w.mu.Lock()
 	late, newest, saved := w.overdue.at(now, w.seen.After, w.slowest), w.seen.After, w.durable

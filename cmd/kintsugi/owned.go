@@ -14,9 +14,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
 )
 
-// What models need whose parameters have owners: mf:als and lda.
+// Models whose parameters have owners: mf:als and lda.
 
-// owned returns what makes the steps of such a model, nil for other models.
+// owned returns a function that computes the steps of such a model, or nil for other models.
 func (p *problem) owned(s *settings) (worker.Gradient, error) {
 	switch d := p.desc; {
 	case d.Factors != nil && d.Factors.Alternate:
@@ -43,18 +43,19 @@ func (p *problem) owned(s *settings) (worker.Gradient, error) {
 	return nil, nil
 }
 
-// nothing has nothing to close.
+// nothing is a Closer without resources.
 type nothing struct{}
 
 func (nothing) Close() error { return nil }
 
-// makesOwnSteps reports whether a rule does what workers say instead of following a gradient.
+// makesOwnSteps reports whether a rule applies values that workers send, instead of following a
+// gradient.
 func makesOwnSteps(rule kintsugi.Rule) bool {
 	return rule == kintsugi.RuleAdd || rule == kintsugi.RuleAssign
 }
 
-// checkRule returns a usage error where the resolved settings do not fit a rule that does what workers say: such a
-// step takes everything exactly as it is, once.
+// checkRule returns a usage error if the resolved settings do not fit such a rule: each value must
+// be applied exactly, and once.
 func (p *problem) checkRule(s *settings) error {
 	schedule, err := s.schedule()
 	if err != nil {

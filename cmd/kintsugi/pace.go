@@ -8,15 +8,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// pace is a flag: how often something is done, in steps, in time, or as often as costs least. Two
-// of the three are zero.
+// pace is a flag value: how often something happens, in steps, in time, or at the cheapest
+// interval. Two of the three fields are zero.
 type pace struct {
 	Steps kintsugi.Step
 	Time  time.Duration
 	Auto  bool
 }
 
-// String returns the pace as Set reads it.
+// String returns the pace in the syntax of Set.
 func (p *pace) String() string {
 	switch {
 	case p.Auto:
@@ -27,10 +27,10 @@ func (p *pace) String() string {
 	return strconv.FormatUint(uint64(p.Steps), 10)
 }
 
-// auto leaves it to the run.
+// auto lets the run choose.
 const auto = "auto"
 
-// Set reads a number of steps, a time with a unit, or auto. What it cannot read is an ErrUsage.
+// Set parses a number of steps, a time with a unit, or auto. Other text is an ErrUsage.
 func (p *pace) Set(text string) error {
 	if text == auto {
 		*p = pace{Auto: true}
@@ -48,5 +48,5 @@ func (p *pace) Set(text string) error {
 	return nil
 }
 
-// Type names what the flag takes, for the help.
+// Type returns the type of the flag, for the help.
 func (p *pace) Type() string { return "steps" }

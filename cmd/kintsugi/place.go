@@ -20,16 +20,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// place is where checkpoints lie: a folder, on a disk or in an object store.
+// place is a store of checkpoints: a folder on a disk or in an object store.
 type place struct {
 	fs   vfs.FS
 	dir  string
-	name string // as people write it
+	name string // as users write it
 }
 
-// openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends.
-// tls is how the memory of another process is reached; object stores have their own way to know
-// whom they serve.
+// openPlace opens the store that --store names; it sends nothing yet. An object store can be used
+// until ctx ends. tls secures connections to the memory of another process; object stores have
+// their own authentication.
 func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place, error) {
 	if !isURL(store) {
 		return place{fs: vfs.OS{}, dir: store, name: store}, nil
@@ -56,14 +56,14 @@ func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place,
 	return place{fs: object.NewFS(ctx, s3, where.Retries()), dir: where.Prefix, name: store}, nil
 }
 
-// forgets reports whether the place is memory, which ends with a process.
+// forgets reports whether the place is the memory of a process, which is lost with the process.
 func (p place) forgets() bool { return strings.HasPrefix(p.name, object.MemoryScheme) }
 
-// isURL reports whether a store is no folder. So does what has a scheme that nobody knows: a folder
-// called "gs:" is not what was meant by it.
+// isURL reports whether a store is no folder. That includes unknown schemes: a user who writes
+// "gs://…" does not mean a folder of that name.
 func isURL(store string) bool { return strings.Contains(store, "://") }
 
-// memoryPlace reads memory://host:port/prefix.
+// memoryPlace parses memory://host:port/prefix.
 func memoryPlace(store string) (*url.URL, error) {
 	u, err := url.Parse(store)
 	if err != nil || u.Port() == "" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -72,10 +72,10 @@ func memoryPlace(store string) (*url.URL, error) {
 	return u, nil
 }
 
-// endpoint returns the object store of places that name none.
+// endpoint returns the address of the object store for places that name none.
 func endpoint() string { return cmp.Or(os.Getenv("AWS_ENDPOINT_URL"), object.AWS) }
 
-// below returns the place of that name in a store.
+// below returns the place with the given name in a store.
 func below(store, name string) (string, error) {
 	if !isURL(store) {
 		return filepath.Join(store, name), nil
@@ -92,12 +92,12 @@ func below(store, name string) (string, error) {
 	}
 	u, err := url.Parse(store)
 	if err != nil {
-		return "", err // ParsePlace has parsed it
+		return "", err // ParsePlace has parsed it already
 	}
 	return u.JoinPath(name).String(), nil
 }
 
-// probe finds out whether an object store can be used at all.
+// probe checks whether an object store can be used at all.
 func (p place) probe() error {
 	fsys, ok := p.fs.(*object.FS)
 	if !ok {
@@ -109,9 +109,9 @@ func (p place) probe() error {
 	return nil
 }
 
-// begins finds out whether a run that begins can save: it takes its place before its first step,
-// and would wait for that until somebody mends the store. A run that has begun goes on without its
-// folder, as while a disk is full, so roles do not ask.
+// begins checks whether a new run can save: such a run claims its place before its first step, and
+// would wait until the store is usable. A run that has begun goes on without its folder, as with a
+// full disk, so roles do not check.
 func (p place) begins() error {
 	if _, ok := p.fs.(vfs.OS); !ok {
 		return p.probe()
@@ -129,7 +129,8 @@ func (p place) begins() error {
 	return nil
 }
 
-// store returns where the run's checkpoints lie: in its folder, or in --store under the folder's name.
+// store returns the store of the run's checkpoints: in its folder, or in --store under the folder's
+// name.
 func (t *training) store() (string, error) {
 	if t.Store == "" {
 		return filepath.Join(t.Out, checkpointsDir), nil
@@ -137,8 +138,8 @@ func (t *training) store() (string, error) {
 	return below(t.Store, filepath.Base(t.Out))
 }
 
-// fresh refuses a store that cannot be used, and one that holds the checkpoints of another run of
-// that name: the new run would go on from them.
+// fresh refuses a store that cannot be used, or that contains checkpoints of another run with the
+// same name: the new run would continue from them.
 func (t *training) fresh(ctx context.Context) error {
 	if t.Store == "" {
 		return nil
@@ -169,13 +170,13 @@ func (t *training) fresh(ctx context.Context) error {
 	return err
 }
 
-// reachEtcd returns an error where --etcd names one that does not answer, before there is a folder
-// of a run that could not begin.
+// reachEtcd returns an error if the etcd of --etcd does not answer. It is called before a folder is
+// created for a run that could not begin.
 func (t *training) reachEtcd(ctx context.Context) error {
 	if len(t.Etcd) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx) // credentials are looked after until it ends
+	ctx, cancel := context.WithCancel(ctx) // credentials are watched until it ends
 	defer cancel()
 	tls, err := t.credentials(ctx, mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -189,15 +190,15 @@ func (t *training) reachEtcd(ctx context.Context) error {
 	return nil
 }
 
-// openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose
-// checkpoints lie in either. certs is the folder of the credentials; empty: that of the run, if it
+// openCheckpoints opens the checkpoints that a path names: a place, a folder, or a run with
+// checkpoints in either. certs is the folder of the credentials; "" means that of the run, if it
 // has one.
 func openCheckpoints(ctx context.Context, path, certs string) (place, error) {
 	t := &training{}
 	t.register(newFlagSet("checkpoint"))
 	config := filepath.Join(path, configFile)
 	if isURL(path) {
-		t.TLS = cmp.Or(certs, os.Getenv(environment(tlsFlag))) // no run says it
+		t.TLS = cmp.Or(certs, os.Getenv(environment(tlsFlag))) // no run names it
 		return t.place(ctx, path)
 	}
 	if _, err := os.Stat(config); err == nil {

@@ -12,29 +12,32 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// ages is the oldest that a saved chunk may become, in periods: rare enough that it takes little from what moves.
+// ages is the largest age of a saved chunk, in periods. It is large enough that it takes little
+// capacity from chunks that move.
 const ages = 4
 
-// needed is how many lines in a row have begun with a shard that came back alone when a running
-// checkpoint behind others is no more believed to be needed rarely: one may be chance.
+// needed is the number of lines in a row that began with a shard coming back alone, after which a
+// secondary running checkpoint is no longer assumed to be needed rarely. One such line may be
+// chance.
 const needed = 2
 
-// planner plans the saves of the running checkpoint for the conductor of one view: one plan over the chunks of all
-// shards. Where --recovery says adaptive, it also learns what saves and failures cost, and sets fraction and period.
+// planner plans the saves of the running checkpoint for the conductor of one view: one plan over
+// the chunks of all shards. With an adaptive --recovery it also learns what saves and failures
+// cost, and sets the fraction and the period.
 type planner struct {
 	*scar.Planner
 	knobs scarKnobs
 	learn *learning // nil: fraction and period are fixed
 
-	choose *chooser // nil: how many replicas there are is fixed
+	choose *chooser // nil: the number of replicas is fixed
 
-	chunks int // of the model
+	chunks int // number of chunks of the model
 	blind  bool
 	log    *slog.Logger
 }
 
-// Begin implements conductor.Planner. Where not every shard says what is saved of it, nothing is
-// planned in this view: a conductor must not die of an answer.
+// Begin implements conductor.Planner. If some shard does not say what was saved of it, nothing is
+// planned in this view: a bad answer must not kill the conductor.
 func (p *planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 	if p.blind = len(saved) != p.chunks; p.blind {
 		p.log.Error("no chunks are saved in this view: not every shard knows what is saved of it", "chunks", p.chunks, "known", len(saved))
@@ -46,7 +49,8 @@ func (p *planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 // Due implements conductor.Planner.
 func (p *planner) Due(step kintsugi.Step) bool { return !p.blind && p.Planner.Due(step) }
 
-// planner returns what makes the planner of a view, nil if there is no running checkpoint.
+// planner returns a function that makes the planner of a view, or nil if there is no running
+// checkpoint.
 func (p *process) planner(l *kintsugi.Layout, self *announced) func(v kintsugi.View) (conductor.Planner, error) {
 	knobs := p.protects().running
 	if knobs == nil {
@@ -83,8 +87,8 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 		total += float64(b)
 		whole += float64(4 * (1 + rule.States()) * c.Len())
 	}
-	// Where chunks are saved by increments, so many more of them have the bytes of a model in C
-	// steps. Plans are due as often.
+	// With increments, more chunks are saved in C steps, as many as have the bytes of the model.
+	// Plans are due equally often.
 	if period := max(1, kintsugi.Step(math.Ceil(float64(knobs.period)*total/whole))); period < knobs.period {
 		knobs.fraction, knobs.period = min(1, knobs.fraction*float64(knobs.period)/float64(period)), period
 		cfg.Period, cfg.Fraction = knobs.period, knobs.fraction
@@ -100,9 +104,9 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 	return p, err
 }
 
-// goOn begins with what a planner of an earlier view has learnt, if there is one: what saves and
-// steps take does not depend on who is there, and where servers die every few seconds no view lasts
-// long enough to learn it.
+// goOn takes over what the planner of an earlier view has learnt, if there is one. The times of
+// saves and steps do not depend on the view, and if servers die every few seconds, no view is long
+// enough to learn them.
 func (p *planner) goOn(before *planner) error {
 	if p.learn == nil || before == nil || before.learn == nil {
 		return nil
@@ -110,14 +114,14 @@ func (p *planner) goOn(before *planner) error {
 	l, b := p.learn, before.learn
 	l.busy, l.idle, l.saving, l.store, l.share = b.busy, b.idle, b.saving, b.store, b.share
 	if !b.enough() && p.knobs.behind != before.knobs.behind {
-		return nil // begins as is believed now
+		return nil // begin with the assumptions
 	}
-	// What a loss would cost was measured with this period, so the two go together.
+	// The cost of a failure was measured with this period, so the two belong together.
 	l.rework = b.rework
 	return p.set(before.knobs.period, before.knobs.fraction)
 }
 
-// set changes period and fraction, and with the period how old a saved chunk may become.
+// set changes the period and the fraction, and with the period the largest age of a saved chunk.
 func (p *planner) set(period kintsugi.Step, fraction float64) error {
 	if err := p.Set(period, fraction); err != nil {
 		return err
@@ -171,10 +175,11 @@ func (p *planner) Observe(e kintsugi.RunEvent) {
 	}
 }
 
-// longest is the period that is chosen where failures are too rare to tell: what a run loses at most, about.
+// longest is the period if failures are too rare to be measured: it is about the most that a run
+// then loses, in steps.
 const longest = 256
 
-// adapt sets period and fraction by what the run has measured so far.
+// adapt sets the period and the fraction from the measurements so far.
 func (p *planner) adapt(step kintsugi.Step, distances []float64) {
 	c, ok := p.learn.conditions(step, p.knobs.period, p.knobs.fraction, p.Uneven(step, distances))
 	if !ok {
@@ -191,29 +196,29 @@ func (p *planner) adapt(step kintsugi.Step, distances []float64) {
 	}
 }
 
-// learning is what a conductor has measured of its view.
+// learning is what a conductor has measured in its view.
 type learning struct {
-	failures float64 // of the run before this view
-	rare     float64 // seconds without a failure that are believed at first, where they are more than believed says; 0: they are not
+	failures float64 // of the run, before this view
+	rare     float64 // assumed seconds without a failure at first, if more than believed; 0: not used
 	book     *ledger.Ledger
-	bytes    float64 // of the model when it is saved
+	bytes    float64 // of the model, as it is saved
 	log      *slog.Logger
-	next     kintsugi.Step // from here on fraction and period are set again
+	next     kintsugi.Step // the step from which fraction and period are set again
 
-	flying     int         // chunks that are being saved
+	flying     int         // number of chunks being saved
 	busy, idle fade.Spread // seconds of a step while chunks are being saved, and while none are
-	saving     fade.Mean   // steps that a plan's saves last
-	lasts      float64     // of the present one, so far
-	written    float64     // bytes of it that are durable
-	took       float64     // seconds until they were
+	saving     fade.Mean   // duration of a plan's saves, in steps
+	lasts      float64     // the same for the current plan, so far
+	written    float64     // durable bytes of the current plan
+	took       float64     // seconds until they were durable
 	share      fade.Mean   // of the model that a plan saves
 	store      fade.Line   // seconds until a plan is durable, by its bytes
-	rework     fade.Mean   // steps that the loss of a shard would cost
+	rework     fade.Mean   // cost of the loss of a shard, in steps
 }
 
 func (l *learning) begin(chunks int) { l.flying, l.lasts, l.written, l.took = chunks, 0, 0, 0 }
 
-// end ends the save of chunks.
+// end notes that chunks were saved, or failed to be.
 func (l *learning) end(chunks int) { l.flying -= min(l.flying, chunks) }
 
 func (l *learning) observe(e kintsugi.RunEvent) {
@@ -229,7 +234,7 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 		}
 	case kintsugi.CheckpointEvent:
 		l.written, l.took = l.written+float64(e.Bytes), max(l.took, e.Took.Seconds())
-		if l.flying == 0 && e.Running && e.Err == "" && l.took > 0 { // the last shard of a plan: all began at once
+		if l.flying == 0 && e.Running && e.Err == "" && l.took > 0 { // the last shard of a plan: all of them began together
 			l.store.Add(l.written, l.took)
 			l.share.Add(l.written / l.bytes)
 			l.saving.Add(l.lasts)
@@ -245,16 +250,16 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 	}
 }
 
-// believed is how many steps without a failure a run is believed to make, before it has shown how many it makes.
+// believed is the assumed number of steps without a failure, before it has been measured.
 const believed = 1000
 
-// enough reports whether enough was measured to set fraction and period by it.
+// enough reports whether there are enough measurements to set fraction and period.
 func (l *learning) enough() bool {
 	return l.busy.Weight()+l.idle.Weight() >= 3 && l.rework.Weight() >= 3 && l.share.Weight() >= 3
 }
 
-// conditions returns what was measured at a step, while chunks were saved with a period and a fraction. ok is false
-// before there is enough of it.
+// conditions returns the measurements at a step, while chunks were saved with the given period and
+// fraction. ok is false if there are not enough.
 func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float64) (c scar.Conditions, ok bool) {
 	if !l.enough() {
 		return c, false
@@ -265,10 +270,10 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 	}
 	second := 1 / max(idle.Value(), 1e-9) // in steps
 	latency, perByte := l.store.Fit()
-	// What saves take from steps: those beside a save last longer. Less than the standard error is
-	// not known to be less, or a measurement that says by chance that saves are free would have
-	// them come as fast as the store takes them. As much of it goes with the bytes as of the time
-	// of a save does.
+	// The cost of saves for the steps: steps during a save take longer. A difference below the
+	// standard error is raised to that error. Otherwise a measurement that shows no cost by chance
+	// would make saves come as fast as the store permits. The part of the cost that depends on the
+	// bytes is the same as that of the time of a save.
 	fixed := latency / max(l.store.Mean(), 1e-9)
 	cost := l.saving.Value() * max(l.busy.Value()-idle.Value(), math.Sqrt(l.busy.Uncertain()+idle.Uncertain())) * second
 	return scar.Conditions{
@@ -278,7 +283,7 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 		ModelCost:    cost * (1 - fixed) / max(l.share.Value(), 1e-9),
 		SaveCost:     cost * fixed,
 		Bytes:        int64(l.bytes),
-		BytesPerStep: 1 / (second * max(perByte, 1e-15)) / 2, // the store may have others to serve
+		BytesPerStep: 1 / (second * max(perByte, 1e-15)) / 2, // the store may have other users
 		StepsPerSave: latency * second,
 	}, true
 }

@@ -12,36 +12,37 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// presence is who is in the places of a run, for whoever has not started the processes and cannot
-// see them die: leases in etcd say it, and views, which often say it sooner. It is pure: lists,
-// views and times in, comings and goings out, each once. Lists come in their order, and so do
-// views; but each may be behind the other.
+// presence tracks which processes are in the places of a run, for observers that have not started
+// the processes and cannot see them die. It learns that from leases in etcd, and from views, which
+// are often earlier. It is pure: it gets lists, views and times, and returns the processes that
+// came and went, each once. Lists come in order, and so do views, but either may be behind the
+// other.
 type presence struct {
 	there  map[launch.Part]present
 	view   kintsugi.View
-	leases map[uint32]kintsugi.Incarnation // of servers, in the newest list; nil: there was none yet
+	leases map[uint32]kintsugi.Incarnation // of servers, in the newest list; nil: no list yet
 }
 
 // present is a process in its place.
 type present struct {
 	incarnation kintsugi.Incarnation
 	since       time.Time
-	leased      bool // a list has had it: one without it is newer, and not one from before it came
-	recorded    bool // it was so when the record ended that is gone on with
+	leased      bool // a list contained it, so a list without it is newer and not one from before it came
+	recorded    bool // it was present when the record ended that is continued
 	leaving     bool // it has said that it is about to go
-	gone        bool // that is known, and its place is not filled anew
+	gone        bool // it is known to be gone, and its place is still empty
 }
 
-// departure is a process that is not in its place any more.
+// departure is a process that is no longer in its place.
 type departure struct {
 	part launch.Part
 	present
 	cause string
 }
 
-// presenceIn returns the presence that the record of a run ends with; at says when a second of it
-// was. Who has been booked as gone is not booked again, and who was there and is not any more has
-// gone meanwhile.
+// presenceIn returns the presence at the end of the record of a run. at converts a time of the
+// record. Processes that were recorded as gone are not recorded again; those that were present then
+// and are not any more have gone in the meantime.
 func presenceIn(run *record.Run, at func(seconds float64) time.Time) presence {
 	var p presence
 	for _, e := range run.Presences {
@@ -55,14 +56,14 @@ func presenceIn(run *record.Run, at func(seconds float64) time.Time) presence {
 			continue
 		}
 		was, inc := p.there[part], kintsugi.Incarnation(e.Incarnation)
-		if was.incarnation < inc || was.incarnation == inc && !was.since.After(at(e.Seconds)) { // else its place is filled anew
+		if was.incarnation < inc || was.incarnation == inc && !was.since.After(at(e.Seconds)) { // otherwise the place was filled again
 			p.set(part, present{incarnation: inc, since: at(e.BeganSeconds), leased: true, recorded: true, gone: true})
 		}
 	}
 	return p
 }
 
-// partOf returns the part that a record names; false where it is none that a lease is held for.
+// partOf returns the part that a record names, or false if the part has no lease.
 func partOf(name string) (launch.Part, bool) {
 	for _, role := range []launch.Role{launch.Server, launch.Worker} {
 		part := launch.Part{Role: role}
@@ -73,7 +74,7 @@ func partOf(name string) (launch.Part, bool) {
 	return launch.Part{}, false
 }
 
-// members takes the newest list of those of a role who hold a lease.
+// members processes the newest list of the members of a role that hold a lease.
 func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) (gone []departure, came []launch.Part) {
 	leases := make(map[uint32]kintsugi.Incarnation)
 	for _, m := range list {
@@ -81,14 +82,14 @@ func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) 
 		leases[m.Index] = m.Incarnation
 		leaving := saysLeaving(role, m)
 		before, known := p.there[part]
-		if known && before.incarnation > m.Incarnation { // a view knows of a later one already
+		if known && before.incarnation > m.Incarnation { // a view knows a later one already
 			continue
 		}
 		if known && before.incarnation == m.Incarnation {
 			before.leased, before.leaving = true, leaving
 			// A worker whose lease had lapsed is back, and so is a server that the view waits for.
-			// One that the view does without has a lease for some seconds more, or until a view has
-			// it come in.
+			// A server that the view has left out still has its lease for some seconds, or until a
+			// view takes it in again.
 			if before.gone && (role == launch.Worker || p.viewHas(m.Index, m.Incarnation)) {
 				before.since, before.gone = now, false
 				came = append(came, part)
@@ -116,17 +117,17 @@ func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) 
 	return gone, came
 }
 
-// saysLeaving reports whether a process that is there says that it is about to go. A worker says it
-// when it has gone: nobody needs to know before.
+// saysLeaving reports whether a process that is present says that it is about to go. Workers say so
+// only when they have gone: nobody needs to know earlier.
 func saysLeaving(role launch.Role, m etcd.Member) bool {
 	var v serverValue
 	return role == launch.Server && json.Unmarshal(m.Value, &v) == nil && (v.Leaving || v.Hold)
 }
 
-// views takes the newest view. Who held shards in the one before and holds none now is gone; who
-// holds some is there, if it is later than who was there before. A view goes on to name a server
-// that has died or left while nobody takes its place: that a life is there which nobody has seen
-// yet, or which has gone, is for the leases to say.
+// views processes the newest view. A server that held shards in the last view and holds none now is
+// gone. A server that holds shards is present, if it is a later life than the one known. A view
+// goes on naming a server that has died or left until another takes its place. So if a life has not
+// been seen yet, or has gone, only the leases can say that it is present.
 func (p *presence) views(now time.Time, v kintsugi.View) (gone []departure, came []launch.Part) {
 	before := p.view
 	p.view = v
@@ -144,8 +145,8 @@ func (p *presence) views(now time.Time, v kintsugi.View) (gone []departure, came
 		case holds(v, id) && was.gone && was.incarnation == m.Incarnation && leased:
 			came = append(came, part)
 			p.set(part, present{incarnation: m.Incarnation, since: now, leased: true})
-		case !holds(v, id) && (!known || was.incarnation == m.Incarnation): // its lease may say otherwise for some seconds
-			if known && !was.gone && (holds(before, id) || was.recorded) { // who is not in the first view that is seen was gone before
+		case !holds(v, id) && (!known || was.incarnation == m.Incarnation): // its lease may disagree for some seconds
+			if known && !was.gone && (holds(before, id) || was.recorded) { // a server that is missing in the first view had gone before
 				gone = append(gone, departure{part, was, v.Reason})
 			}
 			p.set(part, present{incarnation: m.Incarnation, since: was.since, leased: leased, gone: true})

@@ -16,29 +16,29 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// problem is a model and the data it is trained on.
+// problem is a model and its training data.
 type problem struct {
 	desc   *model.Description
 	layout *kintsugi.Layout
 	set    *data.Set // nil: not opened, or a model without data
 
-	program *programModel // nil: a model of this program
+	program *programModel // nil: a model of this binary
 
-	layers    *worker.Layers                       // set by compute, where the model has layers
-	reconcile func(lost []kintsugi.ChunkRange)     // set by compute, where the model has a use for it
-	batch     func(id kintsugi.PushID) model.Batch // set by compute, where gradients are of batches
+	layers    *worker.Layers                       // set by compute, if the model has layers
+	reconcile func(lost []kintsugi.ChunkRange)     // set by compute, if the model can repair lost chunks
+	batch     func(id kintsugi.PushID) model.Batch // set by compute, if gradients are computed on batches
 }
 
-// terms are what the processes of the run must have in common.
+// terms returns what all processes of the run must have in common.
 func (p *problem) terms() kintsugi.Terms {
 	return kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: p.layout.Agreement()}
 }
 
-// withoutData reports whether a model is a function to minimise and not something to fit to data.
+// withoutData reports whether a model is a function to minimise, without data to fit.
 func withoutData(name string) bool { return name == "qp" || strings.HasPrefix(name, "qp:") }
 
-// describe resolves the settings that depend on the model and the data, without opening the data where
-// --input says what they look like.
+// describe resolves the settings that depend on the model and the data. If --input gives the shape
+// of the data, it does not open them.
 func describe(s *settings) (*problem, error) {
 	p := &problem{}
 	if len(s.Program) > 0 {
@@ -75,7 +75,7 @@ func describe(s *settings) (*problem, error) {
 	return p, p.suggest(s, desc.Defaults)
 }
 
-// suggest resolves what the settings leave to the model.
+// suggest fills settings that are left to the model.
 func (p *problem) suggest(s *settings, d model.Defaults) error {
 	if s.Batch == 0 {
 		s.Batch = d.Batch
@@ -112,7 +112,7 @@ func (p *problem) suggest(s *settings, d model.Defaults) error {
 	return p.checkRule(s)
 }
 
-// close ends what p has running.
+// close closes the program of p, if one is running.
 func (p *problem) close() error {
 	if p.program == nil {
 		return nil
@@ -120,7 +120,7 @@ func (p *problem) close() error {
 	return p.program.close()
 }
 
-// init writes the initial parameters of a seed.
+// init writes the initial parameters for a seed.
 func (p *problem) init(s *settings, seed uint64, params []float32) error {
 	if p.program != nil {
 		return p.program.init(s, seed, params)
@@ -128,7 +128,7 @@ func (p *problem) init(s *settings, seed uint64, params []float32) error {
 	return p.desc.Init(seed, params)
 }
 
-// parseInput reads --input.
+// parseInput parses --input.
 func parseInput(text string) (in model.Input, err error) {
 	if users, ok := strings.CutPrefix(text, "ratings:"); ok {
 		_, err = fmt.Sscanf(users, "%dx%d", &in.Users, &in.Items)
@@ -159,7 +159,7 @@ func formatInput(in model.Input) string {
 	return fmt.Sprintf("%dx%dx%dx%d", in.Channels, in.Height, in.Width, in.Classes)
 }
 
-// inputOf says what a model of a data set takes.
+// inputOf returns the input of a model for a data set.
 func inputOf(set *data.Set) model.Input {
 	in := model.Input{Channels: set.Shape[0], Height: set.Shape[1], Width: set.Shape[2], Classes: set.Classes, Sequence: set.Sequence, Users: set.Users, Items: set.Items}
 	if set.Corpus != nil {
@@ -168,7 +168,7 @@ func inputOf(set *data.Set) model.Input {
 	return in
 }
 
-// decimal returns the float64 that reads as x does: 0.05, not 0.05000000074505806.
+// decimal returns the float64 with the same decimal form as x: 0.05, not 0.05000000074505806.
 func decimal(x float32) float64 {
 	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
 	if err != nil {
@@ -177,7 +177,7 @@ func decimal(x float32) float64 {
 	return d
 }
 
-// open opens the data set, if the model has one and it is not open already.
+// open opens the data set, if the model has one and it is not open yet.
 func (p *problem) open(s *settings) error {
 	if p.set != nil || p.program != nil || withoutData(s.Model) {
 		return nil
@@ -201,11 +201,11 @@ func (p *problem) open(s *settings) error {
 	return p.fits(s)
 }
 
-// fits returns a usage error where --input says what the data set is not: gradients would say it
-// after the run has begun.
+// fits returns a usage error if --input does not describe the data set. Otherwise the first
+// gradient would fail after the run has begun.
 func (p *problem) fits(s *settings) error {
 	if p.desc == nil {
-		return nil // it is described by the data
+		return nil // it will be described by the data
 	}
 	in, of := p.desc.Input, inputOf(p.set)
 	if in.Channels*in.Height*in.Width == of.Channels*of.Height*of.Width && in.Classes >= of.Classes && in.Users >= of.Users && in.Items >= of.Items && in.Words >= of.Words {
@@ -214,8 +214,8 @@ func (p *problem) fits(s *settings) error {
 	return fmt.Errorf("%w: --input %s: the data set %s is %s; leave --input away to have it so", kintsugi.ErrUsage, s.Input, s.Data, formatInput(of))
 }
 
-// compute returns the gradient function of a worker, which takes a batch and computes. The caller
-// closes the model.
+// compute returns the gradient function of a worker, which draws a batch and computes its gradient.
+// The caller closes the model.
 func (p *problem) compute(ctx context.Context, s *settings) (worker.Gradient, io.Closer, error) {
 	if p.program != nil {
 		return p.program.compute(ctx, s)
@@ -246,13 +246,13 @@ func (p *problem) compute(ctx context.Context, s *settings) (worker.Gradient, io
 	}
 	p.batch = batch
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
-		b := batch(id) // of this call: what p has is that of the newest, and workers of one process would draw one another's
+		b := batch(id) // use the batch function of this call: that of p is the newest, and workers in one process would draw one another's batches
 		loss, err := gradient(ctx, params, grads, b)
 		return loss, b.N, err
 	}, m, nil
 }
 
-// stageAhead has batches brought to where m computes, where that is not the host, as soon as they are drawn.
+// stageAhead copies batches to the device of m, if it is not the host, as soon as they are drawn.
 func stageAhead(l *data.Loader, sampler data.Sampler, m model.Model) {
 	stager, ok := m.(interface{ Stage(b model.Batch) })
 	if !ok {
@@ -263,9 +263,9 @@ func stageAhead(l *data.Loader, sampler data.Sampler, m model.Model) {
 	}
 }
 
-// model returns what executes the model, with so many threads of its own if it has any. layers, if
-// set, are told what of a gradient is final and what it needs of the parameters, where the model
-// knows.
+// model returns a model that executes the description, with the given number of threads if it has
+// its own. layers, if set and if the model supports it, are told which values of a gradient are
+// final and which parameters are needed next.
 func (p *problem) model(s *settings, threads int, layers *worker.Layers) (model.Model, error) {
 	if len(p.desc.Layers) == 0 || s.Engine == "gorgonia" {
 		return model.New(p.desc, s.Batch)
@@ -288,8 +288,8 @@ func (p *problem) model(s *settings, threads int, layers *worker.Layers) (model.
 	return engine.New(p.desc, o)
 }
 
-// interruptible returns m's gradient as a function that ends early with its context, where the model can, and else
-// looks at the context before it begins.
+// interruptible returns the gradient function of m. If the model supports it, the function ends
+// early with its context; otherwise it only checks the context before it begins.
 func interruptible(m model.Model) func(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
 	type interruptible interface {
 		GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error)
@@ -305,7 +305,8 @@ func interruptible(m model.Model) func(ctx context.Context, params, grads []floa
 	}
 }
 
-// openBLAS opens the matrix library of the settings, with one thread for an engine that has its own.
+// openBLAS opens the matrix library of the settings. If the engine has its own threads, the library
+// gets one thread.
 func openBLAS(s *settings) (blas.Implementation, error) {
 	threads := 1
 	if s.Engine == "gorgonia" {

@@ -21,20 +21,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
 )
 
-// lease is how long after its death a process that nobody replaces is still believed to live.
+// lease is how long a dead process is still considered alive, unless another one takes its place.
 const lease = 5 * time.Second
 
-// etcdWait is how long a role waits for etcd unless it is told.
+// etcdWait is the default time that a role waits for etcd.
 const etcdWait = 5 * time.Second
 
-// Grace periods of the conductor: guesses, generous where waiting costs little.
+// Grace periods of the conductor: guesses, long where waiting costs little.
 const (
-	startGrace  = 60 * time.Second // for workers to be there at the start: they may be opening data
-	rejoinGrace = 5 * time.Second  // for workers to come back after a restore
-	leaveGrace  = time.Second      // for a worker's broken stream to come back
+	startGrace  = 60 * time.Second // for workers at the start, which may be opening data
+	rejoinGrace = 5 * time.Second  // for workers to return after a restore
+	leaveGrace  = time.Second      // for a worker to return after its stream broke
 )
 
-// process is one role of a cluster.
+// process is the process of one role of a cluster.
 type process struct {
 	settings
 	Config  string
@@ -58,8 +58,8 @@ type process struct {
 	tls   *mtls.Credentials // nil: plain TCP
 
 	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
-	noticed  atomic.Bool                                          // it has had one
-	over     atomic.Bool                                          // the run is: there is nothing to start again for
+	noticed  atomic.Bool                                          // it has had a notice
+	over     atomic.Bool                                          // the run is over, so a restart would be useless
 }
 
 const storeDefault = "checkpoints"
@@ -77,26 +77,26 @@ func (p *process) register(f *pflag.FlagSet) {
 	p.flags = f
 }
 
-// roleCommand returns the command of a role whose work is done by run.
+// roleCommand returns the command of a role. run does the work of the role.
 func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet), run func(context.Context, *process) error) *cobra.Command {
 	p := &process{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: programAfterDash,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			own := p.flags.Changed("device") // on the command line: what the file has is the workers'
+			own := p.flags.Changed("device") // set on the command line; the value in the file is for workers
 			device := own && !p.flags.Changed("server-device")
 			if err := load(p.flags, p.Config); err != nil {
 				return err
 			}
-			p.Store = cmp.Or(p.Store, storeDefault) // in the settings of a run of train an empty one is below its folder
-			if device && use == "server" {          // its own, not that of the workers, which the file has
+			p.Store = cmp.Or(p.Store, storeDefault) // an empty store in the settings of a train run means its folder
+			if device && use == "server" {          // the server's own device, not that of the workers in the file
 				p.ServerDevice = p.Device
 			}
 			p.elsewhere.gradients, p.elsewhere.steps = use != "worker" && !own, use != "server"
 			if err := p.check(); err != nil {
 				return err
 			}
-			if f := p.flags.Lookup("index"); f != nil && !f.Changed { // two that are not told would be taken for two lives of one
+			if f := p.flags.Lookup("index"); f != nil && !f.Changed { // two processes without --index would be taken for two lives of one place
 				return fmt.Errorf("%w: --index is missing: give this %s its place in the run, which no other %s has", kintsugi.ErrUsage, use, use)
 			}
 			if p.EtcdWait <= 0 {
@@ -147,8 +147,8 @@ func (p *process) place(what string, n int) error {
 	return nil
 }
 
-// leave gives a place back so that nobody waits for the lease. Who goes because it had notice says
-// so: others cannot see the status that it ends with.
+// leave gives up a place, so that nobody waits for the lease. After a notice it says so, since
+// others cannot see the exit status.
 func (p *process) leave(r *etcd.Registration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -156,10 +156,10 @@ func (p *process) leave(r *etcd.Registration) {
 		_ = r.Leave(ctx)
 		return
 	}
-	_ = r.Close(ctx) // the lease ends what this cannot
+	_ = r.Close(ctx) // if this fails, the lease lapses
 }
 
-// deaths arms what a fault has ordered for this process, if there is a launcher.
+// deaths prepares the deaths that a fault has ordered for this process, if there is a launcher.
 func (p *process) deaths(role launch.Role) (enter func(state string), err error) {
 	if p.Control == "" {
 		return func(string) {}, nil

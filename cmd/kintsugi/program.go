@@ -28,15 +28,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// Models that a program of the user's computes.
+// Models that are computed by a program of the user.
 
 const (
-	// describedFile is the file of a run's folder that has what a program said of its model.
+	// describedFile is the file in a run's folder with the program's description of its model.
 	describedFile = "model.described"
 	ownData       = "own" // the name of data that only the program knows
 )
 
-// programAfterDash takes the program and its arguments from behind "--".
+// programAfterDash returns the program and its arguments, which follow "--".
 func programAfterDash(cmd *cobra.Command, args []string) error {
 	if cmd.ArgsLenAtDash() != 0 {
 		return noArgs(cmd, args)
@@ -52,7 +52,7 @@ func programAfterDash(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkProgram returns a usage error for settings that do not go with a program.
+// checkProgram returns a usage error for settings that cannot be combined with a program.
 func (s *settings) checkProgram() error {
 	switch {
 	case len(s.Program) == 0 && s.Described != "":
@@ -74,14 +74,14 @@ type programModel struct {
 	about   *program.Description
 	rates   map[string]float32 // of the program that was tried last
 	seed    uint64
-	initial []float32 // of that seed
-	output  io.Writer // of programs
+	initial []float32 // initial parameters for that seed
+	output  io.Writer // for the output of programs
 
 	mu   sync.Mutex
-	idle *program.Program // one that has nothing to do, with the seed
+	idle *program.Program // a running program that is not in use, started with the seed
 }
 
-// describeProgram makes p the problem of a program, by what it says or what it said.
+// describeProgram makes p the problem of a program, from a running program or a file.
 func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 	m := &programModel{seed: s.Seed, output: os.Stderr}
 	if s.Described != "" {
@@ -98,7 +98,7 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 		*m.about = running.About()
 		m.initial = make([]float32, m.about.Values())
 		if err := running.Initialise(context.Background(), m.initial); err != nil {
-			_ = running.Close() // it has said what is wrong
+			_ = running.Close() // the program has already reported what is wrong
 			return model.Defaults{}, err
 		}
 	}
@@ -124,7 +124,7 @@ func (m *programModel) start(ctx context.Context, s *settings, seed uint64) (*pr
 	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, Output: m.output})
 }
 
-// take returns a running program, which the caller gives back or closes.
+// take returns a running program. The caller returns it with give, or closes it.
 func (m *programModel) take(ctx context.Context, s *settings) (*program.Program, error) {
 	m.mu.Lock()
 	running := m.idle
@@ -138,13 +138,13 @@ func (m *programModel) take(ctx context.Context, s *settings) (*program.Program,
 		return nil, err
 	}
 	if err := m.same(running); err != nil {
-		_ = running.Close() // it is of no use
+		_ = running.Close() // it cannot be used
 		return nil, err
 	}
 	return running, nil
 }
 
-// same returns an error where a program describes another model.
+// same returns an error if a program describes another model.
 func (m *programModel) same(running *program.Program) error {
 	about := running.About()
 	if err := m.about.Differs(&about); err != nil {
@@ -153,7 +153,7 @@ func (m *programModel) same(running *program.Program) error {
 	return nil
 }
 
-// give keeps a program for the next one who takes it.
+// give keeps a program for the next call of take.
 func (m *programModel) give(running *program.Program) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,7 +164,7 @@ func (m *programModel) give(running *program.Program) error {
 	return nil
 }
 
-// close ends a program that nobody uses.
+// close closes a program that is not in use.
 func (m *programModel) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,7 +176,7 @@ func (m *programModel) close() error {
 	return running.Close()
 }
 
-// init writes the initial parameters of a seed.
+// init writes the initial parameters for a seed.
 func (m *programModel) init(s *settings, seed uint64, params []float32) error {
 	if seed == m.seed {
 		copy(params, m.initial)
@@ -212,7 +212,7 @@ func (m *programModel) gradient(s *settings, running *program.Program) worker.Gr
 	}
 }
 
-// evaluate measures parameters by the program.
+// evaluate evaluates parameters with the program.
 func (m *programModel) evaluate(ctx context.Context, s *settings, params []float32) (loss, accuracy float64, examples int, err error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
@@ -220,15 +220,15 @@ func (m *programModel) evaluate(ctx context.Context, s *settings, params []float
 	}
 	loss, accuracy, examples, err = running.Evaluate(ctx, params)
 	if err != nil {
-		_ = running.Close() // the next one begins anew
+		_ = running.Close() // the next call starts a new one
 		return 0, 0, 0, err
 	}
 	return loss, accuracy, examples, m.give(running)
 }
 
-// try asks for one gradient at the initial parameters, for it once more where that takes no time,
-// for it in the second process, and for an evaluation: what is wrong with a program is said before
-// a cluster begins. It returns what a user should know, if anything.
+// try asks for one gradient at the initial parameters, for the same again if that is fast, for the
+// same from the second process, and for an evaluation. So problems of a program are reported before
+// a cluster is started. It returns a warning for the user, if there is one.
 func (m *programModel) try(ctx context.Context, s *settings, other *second) (warning string, err error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
@@ -260,13 +260,14 @@ func (m *programModel) try(ctx context.Context, s *settings, other *second) (war
 		warning, err = m.compare(ctx, s, other, grads)
 	}
 	if err != nil {
-		_ = running.Close() // it has said what is wrong
+		_ = running.Close() // the program has already reported what is wrong
 		return "", err
 	}
 	return warning, m.give(running)
 }
 
-// finite returns an error that names the tensor if the first gradient holds NaN or Inf: no step would ever be taken.
+// finite returns an error that names the tensor if the first gradient contains NaN or Inf: no step
+// could be taken.
 func (m *programModel) finite(grads []float32) error {
 	lo := 0
 	for _, t := range m.about.Tensors {
@@ -280,12 +281,13 @@ func (m *programModel) finite(grads []float32) error {
 	return nil
 }
 
-// threadsVariable is what mathematical libraries, and PyTorch, look at to know how many threads to have.
+// threadsVariable tells mathematical libraries, and PyTorch, how many threads to use.
 const threadsVariable = "OMP_NUM_THREADS"
 
-// prepareProgram does what must be done before the program of a run is started: programs of workers
-// that share this machine share its processors, unless whoever started it has said how. As
-// libraries add in another order with other numbers of threads, this process's program has as many.
+// prepareProgram prepares this process before the program of a run is started. Programs of workers
+// on one machine share its processors, unless the user has set the variable. Libraries add in
+// another order with another number of threads, so the program of this process gets the same
+// number.
 func (t *training) prepareProgram(resumed bool) error {
 	if len(t.Program) == 0 {
 		return nil
@@ -294,7 +296,7 @@ func (t *training) prepareProgram(resumed bool) error {
 	if err != nil {
 		return err
 	}
-	log.Info("asking the program what it trains, and for a first gradient", "program", strings.Join(t.Program, " ")) // it may take minutes to start
+	log.Info("asking the program what it trains, and for a first gradient", "program", strings.Join(t.Program, " ")) // this may take minutes
 	if resumed {
 		t.Described = filepath.Join(t.Out, describedFile)
 	}
@@ -304,12 +306,13 @@ func (t *training) prepareProgram(resumed bool) error {
 	return os.Setenv(threadsVariable, strconv.Itoa(max(1, runtime.NumCPU()/t.Workers)))
 }
 
-// tryProgram asks the program of a run, if it has one, for a gradient, and says where what it described will lie.
+// tryProgram calls try for the program of a run, if it has one, and logs where its description will
+// be stored.
 func (t *training) tryProgram(ctx context.Context, p *problem, other *second) (warning string, err error) {
 	if p.program == nil {
 		return "", nil
 	}
-	defer other.close() // a run has no use for it, and it may have as much memory as a worker's
+	defer other.close() // the run does not need it, and it may use as much memory as a worker's program
 	t.Described = filepath.Join(t.Out, describedFile)
 	if warning, err = p.program.try(ctx, &t.settings, other); err == nil {
 		err = p.takeRates(&t.settings)
@@ -317,8 +320,8 @@ func (t *training) tryProgram(ctx context.Context, p *problem, other *second) (w
 	return warning, err
 }
 
-// takeRates has tensors trained at the rates that the program gives them now: a run that is resumed
-// begins with what it was described as before.
+// takeRates sets the learning rates of tensors to what the program says now: a run that is resumed
+// begins with its earlier description.
 func (p *problem) takeRates(s *settings) (err error) {
 	m := p.program
 	if maps.Equal(m.rates, m.about.Rates) {
@@ -331,8 +334,9 @@ func (p *problem) takeRates(s *settings) (err error) {
 	return err
 }
 
-// keep writes what the program said to a run's folder, for its processes, if there is a program. A run that is resumed
-// keeps what it began with, but for the rates of tensors: those are what the program says now.
+// keep writes the description of the program, if there is one, to a run's folder, for its
+// processes. A resumed run keeps its description, except the rates of tensors, which are those that
+// the program says now.
 func (m *programModel) keep(dir string) error {
 	if m == nil {
 		return nil
@@ -356,13 +360,13 @@ func (m *programModel) keep(dir string) error {
 	return nil
 }
 
-// lines logs what a program writes, line by line.
+// lines logs the output of a program line by line.
 type lines struct {
 	log  *slog.Logger
 	rest []byte
 }
 
-// longestLine is how much of a line goes into one line of the log.
+// longestLine is how much of one line is logged, in bytes.
 const longestLine = 4 << 10
 
 func (l *lines) Write(b []byte) (int, error) {

@@ -29,7 +29,7 @@ func programCommand() *cobra.Command {
 	return cmd
 }
 
-// programSettings adds the flags that decide what a program is asked.
+// programSettings adds the flags that determine what the program is asked.
 func programSettings(cmd *cobra.Command, s *settings) {
 	f := cmd.Flags()
 	f.StringArrayVar(&s.Program, "program", nil, "program, then its arguments, one by one; or all of them after --")
@@ -94,7 +94,8 @@ func programCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkSuggestions sets what a program suggests, and returns what train would say of it.
+// checkSuggestions applies the suggestions of a program, and returns what train would report about
+// them.
 func (p *problem) checkSuggestions(s *settings, d model.Defaults) error {
 	s.Momentum, s.Warmup, s.WeightDecay = suggested, suggested, suggested
 	if err := p.suggest(s, d); err != nil {
@@ -104,14 +105,14 @@ func (p *problem) checkSuggestions(s *settings, d model.Defaults) error {
 	return err
 }
 
-// Slopes agree when they differ by no more than these parts, of the one that the gradient says and
-// of the norm of the whole gradient: losses come in float32, of models with corners.
+// Two slopes agree if they differ by no more than these fractions: of the gradient's slope, and of
+// the norm of the whole gradient. Losses are float32, and models have kinks.
 const (
 	slopesAgree = 0.05
 	slopesNoise = 0.002
 )
 
-// check checks a program and writes what it found.
+// check checks a program and writes the findings.
 func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) error {
 	m.describe(w)
 	running, err := m.take(ctx, s)
@@ -178,21 +179,21 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 	return bad
 }
 
-// timed computes the first gradient of the run.
+// timed computes the first gradient of the run and measures its time.
 func (m *programModel) timed(ctx context.Context, s *settings, running *program.Program, params, grads []float32) (loss float64, took time.Duration, err error) {
 	begin := time.Now()
 	loss, _, err = m.gradient(s, running)(ctx, params, grads, kintsugi.PushID{})
 	return loss, time.Since(begin), err
 }
 
-// checkSlopes compares, tensor by tensor, the slope of the loss along the gradient, which is its
-// norm, with the loss a little before and behind.
+// checkSlopes compares, for each tensor, the slope of the loss along the gradient, which is the
+// gradient's norm, with the difference of the losses a little before and after.
 func (m *programModel) checkSlopes(ctx context.Context, s *settings, running *program.Program, grads []float32, loss float64, w io.Writer) error {
 	whole := norm(grads)
 	if !(whole > 0) || math.IsInf(whole, 0) || math.IsNaN(loss) {
 		return fmt.Errorf("the loss of the first gradient is %g, and its norm %g: from there no step leads anywhere", loss, whole)
 	}
-	reach := 0.003 * max(math.Abs(loss), 1e-3) / whole // along the whole gradient the loss changes by so little of itself: far enough for float32, and few corners
+	reach := 0.003 * max(math.Abs(loss), 1e-3) / whole // along the whole gradient, the loss changes by this fraction: enough for float32, with few kinks on the way
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "  tensor\tslope by the gradient\tby the loss")
 	var wrong []string
@@ -212,17 +213,17 @@ func (m *programModel) checkSlopes(ctx context.Context, s *settings, running *pr
 		}
 		lo += t.Values()
 	}
-	_ = tab.Flush() // as with every line here, who does not want to read it need not
+	_ = tab.Flush() // output errors are ignored, as for every line here
 	if len(wrong) > 0 {
 		return fmt.Errorf("the loss does not change along the gradient as the gradient says: that of %s is not the gradient of this loss, or the loss has too few bits to tell, as in bfloat16", strings.Join(wrong, ", "))
 	}
 	return nil
 }
 
-// agreeing measures a slope at smaller and smaller reaches until it is the one that the gradient
-// says, to within slopesAgree and some noise: a model of many corners, as those of ReLU, has some
-// on the way to a far one. It gives up where the loss changes by so little that float32 may not
-// show it, and returns the slope that it measured first.
+// agreeing measures a slope at smaller and smaller distances until it agrees with the gradient's,
+// within slopesAgree and some noise: models with many kinks, as with ReLU, have some of them within
+// a long distance. It gives up when the change of the loss is so small that float32 may not show
+// it, and returns the first measured slope.
 func agreeing(said, noise, loss, reach float64, slope func(reach float64) (float64, error)) (measured float64, agrees bool, err error) {
 	first := math.NaN()
 	for {
@@ -236,14 +237,14 @@ func agreeing(said, noise, loss, reach float64, slope func(reach float64) (float
 		if math.IsNaN(first) {
 			first = measured
 		}
-		if reach /= 8; !(2*reach*said >= loss/(1<<16)) { // of float32 the last bit is 2⁻²⁴ of a value
+		if reach /= 8; !(2*reach*said >= loss/(1<<16)) { // the last bit of a float32 is 2⁻²⁴ of the value
 			return first, false, nil
 		}
 	}
 }
 
-// slope measures the slope of the loss along the gradient of a tensor whose values begin at lo;
-// along ones and minus ones by turns where that is 0.
+// slope measures the slope of the loss along the gradient of a tensor, whose values begin at lo. If
+// the gradient is 0, it uses the direction of alternating ones and minus ones.
 func (m *programModel) slope(ctx context.Context, s *settings, running *program.Program, lo int, part []float32, reach float64) (float64, error) {
 	length := norm(part)
 	at, unused := make([]float32, len(m.initial)), make([]float32, len(m.initial))
@@ -288,5 +289,5 @@ func (m *programModel) describe(w io.Writer) {
 		rest = rest[t.Values():]
 		fmt.Fprintf(tab, "  %s\t%v\tinitially %.4g to %.4g\n", t.Name, t.Shape, slices.Min(values), slices.Max(values))
 	}
-	_ = tab.Flush() // as with every line here, who does not want to read it need not
+	_ = tab.Flush() // output errors are ignored, as for every line here
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// second is a second process of a run's program. It starts while the first one is asked what it
-// trains, and ends before workers have theirs.
+// second is a second process of a run's program. It starts while the first one is asked for its
+// description, and ends before workers start theirs.
 type second struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when it has started
+	done   chan struct{} // closed when it has started, or failed to
 
-	running *program.Program // set before done is closed, as err is
+	running *program.Program // set before done is closed, as is err
 	err     error
 }
 
-// second starts it; it is nil where the run has no program.
+// second starts the second process, or returns nil if the run has no program.
 func (t *training) second(ctx context.Context) *second {
 	if len(t.Program) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &second{cancel: cancel, done: make(chan struct{})}
-	cfg := program.Config{Command: t.Program, Seed: t.Seed, Slots: t.Workers} // what it writes, the first one has written
+	cfg := program.Config{Command: t.Program, Seed: t.Seed, Slots: t.Workers} // its output is dropped: it repeats that of the first process
 	go func() {
 		defer close(b.done)
 		b.running, b.err = program.Start(ctx, cfg)
@@ -34,7 +34,7 @@ func (t *training) second(ctx context.Context) *second {
 	return b
 }
 
-// close ends it, also while it starts. It may be called again.
+// close ends the second process, even while it starts. It may be called again.
 func (b *second) close() {
 	if b == nil {
 		return
@@ -42,21 +42,21 @@ func (b *second) close() {
 	b.cancel()
 	<-b.done
 	if b.running != nil {
-		_ = b.running.Close() // nobody needs it any more
+		_ = b.running.Close() // it is no longer needed
 		b.running = nil
 	}
 }
 
-// seedTheStart is what to do where processes of a program are not alike.
+// seedTheStart is the advice if processes of a program differ.
 const seedTheStart = "what is random while the program starts, such as a shuffle or a split of its data, must have a seed of its own, and what comes from a set must be sorted"
 
-// alike is how far gradients of two processes may be apart, in parts of their norm, that differ by
-// the order of additions alone.
+// alike is the largest distance, relative to the norm, between gradients of two processes that
+// differ only in the order of additions.
 const alike = 0.01
 
-// compare asks the second process for the gradient that the first one has computed. Workers whose
-// data, vocabularies or frozen parameters are not the same would train without a complaint, and
-// what they have trained would be of no use.
+// compare asks the second process for the gradient that the first one has computed. Workers with
+// different data, vocabularies or frozen parameters would train without an error, but the result
+// would be useless.
 func (m *programModel) compare(ctx context.Context, s *settings, other *second, grads []float32) (warning string, err error) {
 	<-other.done
 	if other.err != nil {

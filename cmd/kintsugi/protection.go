@@ -9,29 +9,29 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// protection is what a word of --recovery comes to: how much of a shard outlives which death. The
-// words are presets of these knobs.
+// protection is the meaning of a word of --recovery: how much of a shard survives which failure.
+// The words are presets of these settings.
 type protection struct {
-	checkpoints bool          // full ones while the run lasts, and not only at its end
-	replicas    int           // of each shard, where --replicas does not say
-	outside     bool          // a shard lies in memory outside its process as well
-	next        bool          // the replica after the head answers for those behind it, which follow
-	copies      kintsugi.Step // between two copies that replicas get of a shard; 0: they get every update
-	running     *scarKnobs    // the running checkpoint, from which lost shards alone come back; nil: all shards go back together
-	goesOn      bool          // workers compute while servers are away, where late gradients count
-	sums        bool          // what they keep then is summed
-	chooses     bool          // the number of replicas follows what the run measures
-	most        int           // replicas, where it does
+	checkpoints bool          // full checkpoints during the run, not only at its end
+	replicas    int           // of each shard, unless --replicas is given
+	outside     bool          // a shard is also in memory outside its process
+	next        bool          // the replica after the head answers, and the replicas after that follow
+	copies      kintsugi.Step // steps between two copies that replicas get of a shard; 0: they get every update
+	running     *scarKnobs    // the running checkpoint, from which lost shards come back alone; nil: all shards go back together
+	goesOn      bool          // workers compute while servers are away, if late gradients count
+	sums        bool          // these gradients are summed
+	chooses     bool          // the number of replicas follows the run's measurements
+	most        int           // largest number of replicas in that case
 }
 
-// goldFraction is what the running checkpoint of gold takes at once at first: it is seldom needed,
-// so few saves of more cost least.
+// gold uses goldFraction as the initial fraction of the running checkpoint. The checkpoint is
+// rarely needed, so a few large saves cost the least.
 const goldFraction = 1.0 / 4
 
-// recoveryForms says what --recovery may be.
+// recoveryForms lists the values of --recovery.
 const recoveryForms = "gold, auto, " + chainForms + ", checkpoint, " + scarForms + ", " + statelessForms + " or none"
 
-// parseRecovery reads a word of --recovery, of a run with so many servers.
+// parseRecovery parses a word of --recovery for a run with the given number of servers.
 func parseRecovery(word string, servers int) (p protection, err error) {
 	p = protection{checkpoints: true, replicas: 1}
 	name, option, has := strings.Cut(word, ":")
@@ -71,14 +71,14 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 	return p, nil
 }
 
-// chainForms says what --recovery chain may be.
+// chainForms lists the forms of --recovery chain.
 const chainForms = "chain[:next|:paper[,STEPS]]"
 
-// paperCopies are the updates between two copies in Training Through Failure (Cao, Luo, Gan and
-// Jinesh, 2024), whose chains have three replicas.
+// paperCopies is the number of updates between two copies in Training Through Failure (Cao, Luo,
+// Gan and Jinesh, 2024), whose chains have three replicas.
 const paperCopies = 100
 
-// parseCopies reads the option of a word of --recovery that begins with chain: the steps between two copies.
+// parseCopies parses the option of chain:paper: the steps between two copies.
 func parseCopies(word, option string) (kintsugi.Step, error) {
 	name, steps, has := strings.Cut(option, ",")
 	n := uint64(paperCopies)
@@ -92,7 +92,7 @@ func parseCopies(word, option string) (kintsugi.Step, error) {
 	return kintsugi.Step(n), nil
 }
 
-// protection returns what the settings come to, replicas included.
+// protection returns the protection of the settings, including --replicas.
 func (s *settings) protection() (protection, error) {
 	p, err := parseRecovery(s.Recovery, s.Servers)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *settings) protection() (protection, error) {
 	}
 	gold := s.Recovery == "gold" || s.Recovery == "auto"
 	if p.replicas > 1 && gold {
-		p.outside = p.chooses // its memory is that of other servers
+		p.outside = p.chooses // that memory is on other servers
 	}
 	switch {
 	case p.next && p.replicas < 3:
@@ -122,7 +122,7 @@ func (s *settings) protects() protection {
 	return p
 }
 
-// way is how the shard of a lost server comes back.
+// way returns how the shard of a lost server comes back.
 func (p *protection) way() launch.Way {
 	switch {
 	case p.copies > 0:
@@ -137,8 +137,8 @@ func (p *protection) way() launch.Way {
 	return launch.BackToCheckpoint
 }
 
-// placeOnOneHost sets what depends on where servers run: where all are on one host, a replica on
-// another server protects from nothing that memory outside the process does not, and costs more.
+// placeOnOneHost sets defaults that depend on where servers run. If all run on one host, a replica
+// on another server protects from the same failures as memory outside the process, but costs more.
 func (s *settings) placeOnOneHost() {
 	if s.Replicas == 0 && (s.Recovery == "gold" || s.Recovery == "auto") {
 		s.Replicas = 1

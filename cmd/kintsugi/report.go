@@ -30,7 +30,7 @@ func reportCommand() *cobra.Command {
 	return cmd
 }
 
-// drawReport draws the page of the runs in some folders, and returns its path.
+// drawReport draws the page of the runs in the given folders, and returns its path.
 func drawReport(dirs []string, out string) (string, error) {
 	switch n := len(dirs); {
 	case n == 0:

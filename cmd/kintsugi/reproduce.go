@@ -38,7 +38,8 @@ type reproduceCodecs struct {
 	format               string
 }
 
-// codecsCompared are the codecs whose claims are checked, and two of them without feedback, to show what it is for.
+// codecsCompared are the codecs whose claims are checked, and two of them without feedback for
+// comparison.
 var codecsCompared = []string{
 	"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "sign-nofeedback", "topk:0.01", "topk:0.01-nofeedback", "powersgd:2",
 }
@@ -66,7 +67,7 @@ func reproduceCodecsCommand() *cobra.Command {
 	return cmd
 }
 
-// shorten sets what --quick means, where the command line says nothing else.
+// shorten applies --quick to flags that the command line does not set.
 func (r *reproduceCodecs) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
@@ -156,7 +157,8 @@ func (r *reproduceCodecs) problem(name, data string) (bench.CodecsProblem, error
 	}}, err
 }
 
-// trainee returns what computes in one goroutine, for a run with the seed of the settings.
+// trainee returns a trainee that computes in one goroutine, for a run with the seed of the
+// settings.
 func (p *problem) trainee(s *settings) (bench.CodecsTrainee, error) {
 	gradient, m, err := p.compute(context.Background(), s)
 	if err != nil {
@@ -190,8 +192,8 @@ func (r *reproduceCodecs) write(cmd *cobra.Command, rows []bench.CodecsRow) erro
 	return err
 }
 
-// experiment returns the folder that the files of an experiment go to, one of its own unless out names one, and what
-// they say about it.
+// experiment returns the folder for the files of an experiment, which is a new one unless out names
+// one, and the description for them.
 func experiment(name, out string) (dir string, about bench.Experiment) {
 	if out == "" {
 		out = filepath.Join("runs", name+"-"+time.Now().Format("20060102-150405"))

@@ -16,7 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// reproduceDBW is an experiment: how near a controller comes to the best fixed quota.
+// reproduceDBW is an experiment: how close a controller comes to the best fixed quota.
 type reproduceDBW struct {
 	quick       bool
 	data        []string
@@ -54,7 +54,7 @@ func reproduceDBWCommand() *cobra.Command {
 	return cmd
 }
 
-// shorten sets what --quick means, where the command line says nothing else.
+// shorten applies --quick to flags that the command line does not set.
 func (r *reproduceDBW) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
@@ -124,7 +124,7 @@ func (r *reproduceDBW) config(cmd *cobra.Command) (bench.DBWConfig, error) {
 	return cfg, err
 }
 
-// open opens the data sets. Those that nobody asked for may be missing.
+// open opens the data sets. If they were not asked for explicitly, some may be missing.
 func (r *reproduceDBW) open(w io.Writer, asked bool) (sets []*data.Set, err error) {
 	for _, name := range r.data {
 		set, err := data.Open(name, r.dataDir)

@@ -20,7 +20,7 @@ import (
 )
 
 // reproduceFailure is an experiment: what is left of a run after its server was killed, for each
-// way to survive. bench outage is the same with other runs and another table.
+// recovery. bench outage is the same with other runs and another table.
 type reproduceFailure struct {
 	outage  bool // bench outage
 	cfg     bench.FailureConfig
@@ -77,7 +77,7 @@ func benchOutageCommand() *cobra.Command {
 	return cmd
 }
 
-// register adds the flags that both commands have.
+// register adds the flags that both commands share.
 func (r *reproduceFailure) register(f *pflag.FlagSet, presets []bench.FailurePreset) {
 	var names []string
 	for _, p := range presets {
@@ -96,7 +96,7 @@ func (r *reproduceFailure) register(f *pflag.FlagSet, presets []bench.FailurePre
 	f.StringVar(&r.format, "format", "text", "text, json or benchfmt")
 }
 
-// shorten sets what --quick means, where the command line says nothing else.
+// shorten applies --quick to flags that the command line does not set.
 func (r *reproduceFailure) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
@@ -158,7 +158,7 @@ func (r *reproduceFailure) print(w io.Writer, about bench.Experiment, rows []ben
 	return err
 }
 
-// prepare checks the settings, and finds out which presets there are.
+// prepare checks the settings, and determines which presets there are.
 func (r *reproduceFailure) prepare(cmd *cobra.Command, args []string) (err error) {
 	if err := checkFormat(r.format); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (r *reproduceFailure) prepare(cmd *cobra.Command, args []string) (err error
 	return nil
 }
 
-// trains returns an error for a preset that train does not know.
+// trains returns an error for a preset that train does not accept.
 func trains(p bench.FailurePreset) error {
 	t := &training{}
 	f := newFlagSet("train")

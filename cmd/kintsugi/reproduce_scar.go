@@ -14,7 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// reproduceScar is an experiment: what failures cost, and what partial checkpoints save of that.
+// reproduceScar is an experiment: what failures cost, and how much of that partial checkpoints
+// save.
 type reproduceScar struct {
 	workloads, strategies, lost []string
 	data, dataDir, out          string
@@ -53,7 +54,7 @@ func reproduceScarCommand() *cobra.Command {
 	return cmd
 }
 
-// shorten sets what --quick means, where the command line says nothing else.
+// shorten applies --quick to flags that the command line does not set.
 func (r *reproduceScar) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
@@ -149,7 +150,7 @@ const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tPREDICTED\tOF BASE
 func scarLine(r bench.ScarRow) (text, benchfmt string) {
 	head := fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t", r.Workload, r.Data, bench.Share(r.Lost), r.Period, r.Strategy)
 	if r.Missing != "" {
-		// The reason is in the last column: it widens none there, and a row that lacks cells would
+		// The reason is in the last column, which it does not widen. A row with fewer cells would
 		// end the columns of all rows above it.
 		return head + "n/a" + strings.Repeat("\t", 8) + r.Missing, ""
 	}

@@ -15,10 +15,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// resumable checks that the settings suit the checkpoints of the run in t.Out, and that one of them can be
-// restored. The servers would find out as well, but only after the settings of the run had been replaced by
-// those that do not fit; and where all checkpoints are damaged or gone they would begin again, which is for the
-// user to decide. Where an older one than the newest is what can be restored, t.passed says so for the log.
+// resumable checks that the settings fit the checkpoints of the run in t.Out, and that one of these
+// can be restored. The servers would check that too, but only after the settings in the run's
+// folder had been replaced by ones that do not fit. And if all checkpoints are damaged or gone,
+// they would start from the initialisation, which only the user may decide. If an older checkpoint
+// than the newest is restored, t.passed says so for the log.
 func (t *training) resumable(ctx context.Context, p *problem) error {
 	where, err := t.store()
 	if err != nil {
@@ -35,7 +36,7 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	if err != nil && !errors.Is(err, ckpt.ErrNoCheckpoint) {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
-	// The coordinator will say what it passes over, as it looks again.
+	// The coordinator looks again, and reports what it skips.
 	store := checkpoints{settings: &t.settings, problem: p, fs: at.fs, dir: at.dir, log: slog.New(slog.DiscardHandler)}
 	name, _, err := store.newestOf(ctx, "")
 	if err != nil {
@@ -58,12 +59,12 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	return nil
 }
 
-// begun returns an error if the run had a checkpoint, or should have got one by a restore, where
-// there is none now. A run that ended before its first one begins again.
+// begun returns an error if the run had a checkpoint, or should have got one from a restore, but
+// there is none now. A run that ended before its first checkpoint begins again.
 func (t *training) begun(store string) error {
 	earlier, err := record.ReadOutline(t.Out)
 	if err != nil {
-		return nil // without events nobody knows of any
+		return nil // without events, no earlier checkpoint is known
 	}
 	for _, c := range slices.Backward(earlier.Checkpoints) {
 		if !c.Running && c.Error == "" {
@@ -80,7 +81,7 @@ func (t *training) begun(store string) error {
 	return nil
 }
 
-// fits checks that the settings can go on with a checkpoint.
+// fits checks that a run with these settings can continue from a checkpoint.
 func (t *training) fits(m *ckpt.RunManifest, p *problem) error {
 	if err := m.Fits(p.layout); err != nil {
 		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
@@ -99,7 +100,7 @@ func (t *training) fits(m *ckpt.RunManifest, p *problem) error {
 }
 
 // remaining returns the faults that an earlier part of a run has not carried out. A worker that was
-// slowed down and not sped up again is still to be slow.
+// slowed down and not restored is to be slowed down again.
 func remaining(faults []launch.Fault, earlier []record.Fault) []launch.Fault {
 	ends := map[launch.FaultKind]launch.ActionKind{launch.Kill: launch.ActKill, launch.Pause: launch.ActPause, launch.Slow: launch.ActUnslow, launch.Lose: launch.ActLose}
 	return slices.DeleteFunc(slices.Clone(faults), func(f launch.Fault) bool {
@@ -107,8 +108,8 @@ func remaining(faults []launch.Fault, earlier []record.Fault) []launch.Fault {
 	})
 }
 
-// forgetControl removes what an earlier part of the run left for the workers: the faults that still hold
-// are carried out again.
+// forgetControl removes the files that an earlier part of the run left for the workers. Faults that
+// are still active are carried out again.
 func forgetControl(dir string) error {
 	if err := os.RemoveAll(record.ControlDir(dir)); err != nil {
 		return fmt.Errorf("clear the word to the workers: %w", err)

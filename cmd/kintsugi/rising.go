@@ -8,33 +8,33 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// rising notices a training that loses what it had won. Nothing fails then: the loss is finite, and
-// a run may stay there for hours.
+// rising notices a training that loses its progress. Nothing fails in this case: the loss is
+// finite, and a run may stay like that for hours.
 type rising struct {
 	last  kintsugi.Step
-	n     int     // losses so far
-	mean  float64 // a moving average of them
-	first float64 // mean, where the run was warm
-	best  float64 // the smallest mean since
+	n     int     // number of losses so far
+	mean  float64 // their moving average
+	first float64 // mean after the warm-up
+	best  float64 // smallest mean since then
 	at    kintsugi.Step
-	lost  int // steps in a row in which more than half of what was won is lost
+	lost  int // consecutive steps in which more than half of the progress is lost
 	told  bool
 }
 
 const (
-	risingWarm = 20  // losses after which their mean says something
-	risingLast = 200 // steps that it must last: a shard that came back older makes up for it in fewer
+	risingWarm = 20  // losses after which their mean is meaningful
+	risingLast = 200 // required number of such steps: after a partial restore, fewer are needed to catch up
 )
 
-// step notes the loss of a step. It reports once whether more than half of what the run had won is
-// lost, and has been for some time.
+// step notes the loss of a step. It returns true, once, if more than half of the run's progress has
+// been lost for some time.
 func (r *rising) step(step kintsugi.Step, loss float64) (tell bool) {
-	if step <= r.last { // a restore took steps back: that they have to be won again is no fault of the rate
+	if step <= r.last { // a restore took steps back: repeating them is no sign of a wrong rate
 		*r = rising{told: r.told}
 	}
 	r.last = step
 	if r.n++; math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return false // whoever computes it says so
+		return false // reported elsewhere
 	}
 	r.mean += max(0.02, 1/float64(r.n)) * (loss - r.mean)
 	if r.n == risingWarm {
@@ -57,7 +57,7 @@ func (r *rising) step(step kintsugi.Step, loss float64) (tell bool) {
 	return tell
 }
 
-// sayRises says that the loss has risen, from its smallest at a step.
+// sayRises reports that the loss has risen. at is the step with the smallest mean, best.
 func (w *watcher) sayRises(e kintsugi.StepEvent, at kintsugi.Step, best float64) {
 	const what = "the loss has risen and stays: more than half of what was won is lost"
 	w.log.Warn(what, "step", e.Step, "loss", e.Loss, "was", best, "at_step", at, "hint", "a smaller --learning-rate, as kintsugi tune lr finds one")

@@ -35,18 +35,18 @@ type run struct {
 
 	cluster *launch.Cluster
 	inject  *launch.Injector
-	state   *launch.Outside // nil: servers keep nothing outside of themselves
+	state   *launch.Outside // nil: servers keep nothing outside their processes
 	start   time.Time
-	metrics net.Listener // nil: they are not served
-	id      string       // of this part of the run, where its checkpoints lie
+	metrics net.Listener // nil: metrics are not served
+	id      string       // of this part of the run, for the store of its checkpoints
 
-	etcdFailed <-chan error // nil: the etcd is not of this process
+	etcdFailed <-chan error // nil: the etcd does not run in this process
 }
 
-// main runs the cluster and reports.
+// main runs the cluster and reports the outcome.
 func (r *run) main(ctx context.Context) error {
 	r.display = launch.NewDisplay(os.Stderr, nil)
-	log, err := newLog(r.display, r.LogLevel, onTerminal()) // above the line that shows the progress
+	log, err := newLog(r.display, r.LogLevel, onTerminal()) // prints above the progress line
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func (r *run) main(ctx context.Context) error {
 	run, recErr := r.rec.Finish(time.Now(), reason)
 	page, drawErr := report.DrawRun(run)
 	r.print(r.stdout, run.Summary, done, r.Out, page)
-	if err == nil && !record.Has(r.Out) { // what follows from that is not said: all of it is gone
+	if err == nil && !record.Has(r.Out) { // the run's folder is gone; do not report the consequences
 		err = fmt.Errorf("%s has lost the events of this run: somebody has removed or moved them, or the folder, while the run went on, so that there is no report; look whether its checkpoints are there still", r.Out)
 	} else if err == nil {
 		err = errors.Join(recErr, drawErr)
 	}
 	stopped := stoppedBy(done.Reason)
 	switch {
-	case err != nil && stopped != nil: // whoever asked for the end hears that he has it
+	case err != nil && stopped != nil: // whoever requested the end is told that it has ended
 		return fmt.Errorf("%w: %w", stopped, err)
 	case err != nil:
 		return err
@@ -85,7 +85,8 @@ func (r *run) main(ctx context.Context) error {
 	return stopped
 }
 
-// stoppedBy returns what a signal or a notice ends a run with, by the reason that the run gives; nil: it was neither.
+// stoppedBy returns the signal or notice error that corresponds to the reason of a run's end, or
+// nil.
 func stoppedBy(reason string) error {
 	for _, end := range []error{errInterrupted, errPreempted} {
 		if reason == end.Error() {
@@ -130,7 +131,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 			}
 		}()
 	}
-	defer r.stopCluster() // before that memory goes
+	defer r.stopCluster() // before that memory is released
 	killed := make(chan error, 1)
 	go r.signals(ctx, killed)
 
@@ -163,7 +164,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		return kintsugi.Done{}, err
 	}
 	done, err := r.over(ctx, killed)
-	if err == nil { // in a store that another run has taken its own checkpoints count
+	if err == nil { // if another run has taken the store, only the checkpoints of this run count
 		var v *kintsugi.View
 		if v, _, err = r.client.View(ctx); v != nil {
 			r.id = v.Run
@@ -172,7 +173,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	return done, err
 }
 
-// over waits until the run is over, or cannot go on.
+// over waits until the run is over or cannot go on.
 func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, error) {
 	select {
 	case d, ok := <-r.client.WatchDone(ctx):
@@ -182,15 +183,15 @@ func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, err
 		return d, nil
 	case err := <-r.cluster.Failed():
 		return r.saveWhatIsWell(ctx, err, killed), err
-	case err := <-r.etcdFailed: // nobody could say any more that the run is over
+	case err := <-r.etcdFailed: // without etcd, nobody could say that the run is over
 		return kintsugi.Done{}, fmt.Errorf("the etcd of this run: %w; make room if a disk is full, then go on with: kintsugi train --resume %s", err, r.Out)
 	case err := <-killed:
 		return kintsugi.Done{}, err
 	}
 }
 
-// saveWhatIsWell ends a run that lacks gradients alone after a last checkpoint, if there are steps
-// since the one before: servers are as well as ever.
+// saveWhatIsWell ends a run in which only gradients are missing. It saves a last checkpoint first,
+// if there are steps since the previous one: the servers work normally.
 func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error) kintsugi.Done {
 	failed, ok := errors.AsType[launch.GradientsFailed](err)
 	r.mu.Lock()
@@ -207,20 +208,21 @@ func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error
 		return kintsugi.Done{}
 	}
 	select {
-	case d := <-r.client.WatchDone(ctx): // none, if ctx ends
+	case d := <-r.client.WatchDone(ctx): // closed if ctx ends
 		return d
 	case <-killed:
 		return kintsugi.Done{}
 	}
 }
 
-// startEtcd returns the name of the run and where its etcd is.
+// startEtcd starts the etcd of the run, unless --etcd names one. It returns the name of the run and
+// the endpoints.
 func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, closer func(), err error) {
 	if len(r.Etcd) > 0 {
-		// A name that was never used: views of an earlier run must not be taken for this one's.
+		// A new name: views of an earlier run must not be taken for those of this one.
 		return fmt.Sprintf("%s-%d", filepath.Base(r.Out), r.start.UnixNano()), r.Etcd, func() {}, nil
 	}
-	// A resumed run starts with an empty etcd: its truth is the checkpoint.
+	// A resumed run starts with an empty etcd: it continues from its checkpoint.
 	dir := filepath.Join(r.Out, "etcd")
 	if err := os.RemoveAll(dir); err != nil {
 		return "", nil, nil, fmt.Errorf("clear %s: %w", dir, err)
@@ -241,7 +243,7 @@ func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, c
 func (r *run) startProcesses(name string, endpoints []string) error {
 	common := []string{
 		"--config", filepath.Join(r.Out, "processes.yaml"), "--etcd", strings.Join(endpoints, ","), "--run", name,
-		"--notice", "none", // the machine is this process's to watch
+		"--notice", "none", // this process watches for notices of the machine
 	}
 	where, err := r.store()
 	if err != nil {
@@ -287,7 +289,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 
 const checkpointsDir = "checkpoints"
 
-// stopCluster ends every process, and kills those that do not end by themselves.
+// stopCluster ends every process, and kills those that do not end in time.
 func (r *run) stopCluster() {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
@@ -296,11 +298,12 @@ func (r *run) stopCluster() {
 	}
 }
 
-// signals ends the run in order at the first signal, or when this machine is about to go, and at once at the second.
+// signals ends the run in an orderly way at the first signal, or when this machine is about to go,
+// and immediately at the second.
 func (r *run) signals(ctx context.Context, killed chan<- error) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt)
-	if !signal.Ignored(syscall.SIGHUP) { // as it is below nohup, whose run is to outlive the terminal
+	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup, whose run should survive the terminal
 		signal.Notify(c, syscall.SIGHUP)
 	}
 	defer signal.Stop(c)
@@ -340,14 +343,14 @@ func (r *run) signals(ctx context.Context, killed chan<- error) {
 	}
 }
 
-// saveWithin is how long this run waits for its last checkpoint.
+// saveWithin returns how long this run waits for its last checkpoint.
 func (r *run) saveWithin() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return lastSaveWithin(r.Warning, r.slowest)
 }
 
-// unsaved says what this run loses where it ends now, and how it goes on.
+// unsaved describes what would be lost if the run ended now, and how to continue it.
 func (r *run) unsaved() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -361,7 +364,7 @@ func (r *run) unsaved() string {
 	return words + "; go on with: kintsugi train --resume " + r.Out
 }
 
-// final evaluates what the run leaves behind: its last checkpoint, read back from disk.
+// final evaluates the result of the run: its last checkpoint, read from the store.
 func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	where, err := r.store()
 	if err != nil {

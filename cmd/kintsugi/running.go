@@ -11,11 +11,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// running is the running checkpoint of one shard, as the server that holds it sees it. It outlives views, as the shard
-// does.
+// running is the running checkpoint of one shard, on the server that holds the shard. Like the
+// shard, it outlives views.
 type running struct {
-	mu     sync.Mutex   // of two saves of one shard the later one waits
-	writer *ckpt.Writer // of the newest view in which it saved; nil: none, or a save went wrong
+	mu     sync.Mutex   // of two saves of one shard, the later waits
+	writer *ckpt.Writer // of the newest view with a save; nil: none, or a save failed
 	view   kintsugi.ViewNumber
 }
 
@@ -46,7 +46,8 @@ func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server
 	return ran, nil
 }
 
-// open returns a writer for a shard: it finds what other lives of the shard have saved on the line.
+// open returns a writer for a shard. It finds what earlier lives of the shard have saved on the
+// line.
 func (c *checkpoints) open(v kintsugi.View, s *server.Shard) (*ckpt.Writer, error) {
 	cfg := ckpt.WriterConfig{Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence, Run: v.Run}
 	if knobs := c.settings.protects().running; knobs != nil {
@@ -55,8 +56,8 @@ func (c *checkpoints) open(v kintsugi.View, s *server.Shard) (*ckpt.Writer, erro
 	return ckpt.OpenWriter(c.fs, c.dir, cfg)
 }
 
-// write writes chunks of a shard, nil for all of them. Where chunks are saved every few steps the
-// writer is kept: it knows what it has saved, and opening it reads that again.
+// write saves chunks of a shard; nil means all chunks. If chunks are saved every few steps, the
+// writer is kept: opening a new one would read what has been saved.
 func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shard, chunks []kintsugi.ChunkID) (report ckpt.SaveReport, err error) {
 	r := c.runningOf(s.ID)
 	r.mu.Lock()
@@ -85,8 +86,8 @@ func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shar
 	return report, err
 }
 
-// tidy removes what newer saves have replaced, once in a period, on the server that publishes run manifests: only one
-// process may.
+// tidy removes data that newer saves have replaced, once in a period, on the server that publishes
+// run manifests: only one process may do so.
 func (c *checkpoints) tidy(run string, s *server.Shard) {
 	period := s.Step / c.settings.protects().running.period
 	c.mu.Lock()
@@ -101,8 +102,8 @@ func (c *checkpoints) tidy(run string, s *server.Shard) {
 	}
 }
 
-// compact removes what no checkpoint needs any more. A run that has lost the place removes nothing
-// that the one needs that has it.
+// compact removes data that no checkpoint needs any more. If the place belongs to another run by
+// now, it removes nothing.
 func (c *checkpoints) compact(run string) error {
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
@@ -113,11 +114,11 @@ func (c *checkpoints) compact(run string) error {
 	return err
 }
 
-// loadRunning fills a shard with the newest values that were saved of its chunks since the line
-// that the view keeps began, and what was not saved since with those that the line began with.
-// Where these are damaged or gone any value that was ever saved is better than none, and the
-// initialisation what is left where there is none: others hold their shards still, which a server
-// that gives up would take along.
+// loadRunning fills a shard with the newest saved values of its chunks since the line that the view
+// keeps began; chunks that were not saved since then get the values that the line began with. If
+// these are damaged or gone, it uses any value that was ever saved, and otherwise the
+// initialisation. Any value is better than none: other servers still hold their shards, which would
+// be lost too if this server gave up.
 func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard) ([]kintsugi.Step, error) {
 	if err := c.holds(v.Run); err != nil {
 		return nil, err

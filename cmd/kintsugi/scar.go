@@ -13,32 +13,33 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// scarKnobs are what --recovery scar decides besides partial restores: how much of the model the running checkpoint
-// takes at once, how often, and which part of it.
+// scarKnobs are the settings of --recovery scar besides partial restores: how much of the model the
+// running checkpoint saves at once, how often, and which part.
 type scarKnobs struct {
-	fraction float64       // r: of the bytes of the model, in one save
+	fraction float64       // r: share of the model's bytes in one save
 	period   kintsugi.Step // C: steps in which as many bytes are saved as the model has
 	choice   scar.Choice
-	adaptive bool // fraction and period follow what the run has measured
-	behind   bool // it stands behind replicas or memory outside the process, and is needed where these fail
+	adaptive bool // fraction and period follow the run's measurements
+	behind   bool // secondary: needed only if replicas or memory outside the process fail
 
 	encoding kernels.Encoding // of increments; FP32: chunks are saved whole
-	coasting bool             // saved values go on by themselves between two increments
-	half     bool             // servers hold what is saved as bf16
+	coasting bool             // saved values are extrapolated between two increments
+	half     bool             // servers hold the saved values as bf16
 }
 
-// The defaults: an eighth of the model is the fraction behind the best results of the paper. With
-// C = 16 a save is due every second step; half of C is then the age of a chunk where all move alike.
+// The defaults: an eighth of the model is the fraction behind the best results of the paper. With C
+// = 16, a save is due every second step. If all chunks move alike, the mean age of a chunk is then
+// half of C.
 const (
 	scarFraction = 1.0 / 8
 	scarPeriod   = 16
 )
 
-// scarForms says what --recovery scar may be.
+// scarForms lists the forms of --recovery scar.
 const scarForms = "scar[:FRACTION|adaptive][,STEPS][,CHOICE][,shadow|coasting[:CODEC]|half]"
 
-// parseScar reads what scarForms says. ok is false for another word; other numbers than a fraction
-// in (0, 1] and a period of at least a step are an ErrUsage.
+// parseScar parses one of scarForms. ok is false for other words. A fraction outside (0, 1], or a
+// period of less than one step, is an ErrUsage.
 func parseScar(s string) (k scarKnobs, ok bool, err error) {
 	rest, ok := strings.CutPrefix(s, "scar")
 	if !ok || rest != "" && rest[0] != ':' && rest[0] != ',' {
@@ -62,7 +63,7 @@ func parseScar(s string) (k scarKnobs, ok bool, err error) {
 	return k, true, nil
 }
 
-// parseMore reads [C] and the words behind it.
+// parseMore parses [C] and the words after it.
 func (k *scarKnobs) parseMore(s string) error {
 	words := strings.Split(s, ",")
 	if n, err := strconv.ParseUint(words[0], 10, 17); err == nil && !k.adaptive {
@@ -96,10 +97,10 @@ func (k *scarKnobs) parseMore(s string) error {
 	return nil
 }
 
-// increments are the encodings of differences to what is saved.
+// increments are the encodings of differences to the saved values.
 var increments = []kernels.Encoding{kernels.Int8, kernels.Int4, kernels.Sign, kernels.BF16}
 
-// increments returns how chunks are saved by increments, nil if they are saved whole.
+// increments returns how chunks are saved in increments, or nil if they are saved whole.
 func (k *scarKnobs) increments() *ckpt.Increments {
 	if k.encoding == kernels.FP32 {
 		return nil
@@ -107,12 +108,13 @@ func (k *scarKnobs) increments() *ckpt.Increments {
 	return &ckpt.Increments{Encoding: k.encoding, Coasts: k.copy().Coasts}
 }
 
-// onHost reports whether shards must live in the memory of the host.
+// onHost reports whether shards must be in host memory.
 func (k *scarKnobs) onHost() bool {
 	return k.half || k.encoding != kernels.FP32 || k.choice == scar.MostUsed || k.choice == scar.RecentlyUsed
 }
 
-// copy returns how servers hold what is saved; without a running checkpoint, which is nil, nothing is.
+// copy returns how servers hold the saved values. Without a running checkpoint, k is nil and they
+// hold none.
 func (k *scarKnobs) copy() server.Copy {
 	if k == nil {
 		return server.Copy{}
@@ -124,7 +126,7 @@ func (k *scarKnobs) copy() server.Copy {
 	return c
 }
 
-// bytes returns how many a chunk of n values with arrays of state takes in a save.
+// bytes returns the size of a saved chunk of n values with the given number of arrays of state.
 func (k *scarKnobs) bytes(n, arrays int) int64 {
 	if c := k.increments(); c != nil {
 		return c.Bytes(n, arrays)
@@ -132,7 +134,7 @@ func (k *scarKnobs) bytes(n, arrays int) int64 {
 	return int64(4 * n * (1 + arrays))
 }
 
-// scarChoices are the choices that a run has.
+// scarChoices lists the choices of chunks.
 func scarChoices() []string {
 	var names []string
 	for _, c := range []scar.Choice{scar.Priority, scar.Threshold, scar.RoundRobin, scar.Random, scar.MostUsed, scar.RecentlyUsed} {
@@ -141,7 +143,7 @@ func scarChoices() []string {
 	return names
 }
 
-// parseFraction reads 0.125 or 1/8.
+// parseFraction parses a fraction such as 0.125 or 1/8.
 func parseFraction(s string) (float64, error) {
 	above, below, ok := strings.Cut(s, "/")
 	if !ok {

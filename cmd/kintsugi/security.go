@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// security is how a process proves who it is: see docs/security.md.
+// security is the setting for authentication: see docs/security.md.
 type security struct {
 	TLS string
 }
@@ -22,8 +22,9 @@ func (s *security) register(f *pflag.FlagSet) {
 	f.StringVar(&s.TLS, tlsFlag, "", "folder with ca.pem, cert.pem and key.pem, or one that kintsugi certs has filled; all connections then use TLS, and both sides prove who they are (default: plain TCP, without proof)")
 }
 
-// credentials returns those of a process with a role, at a place in its run where the role has
-// places; nil without --tls. Until ctx ends log hears when the certificate is about to expire.
+// credentials returns the credentials of a process with the given role and, if the role has places,
+// place. Without --tls it returns nil. Until ctx ends, a warning is logged when the certificate is
+// about to expire.
 func (s *security) credentials(ctx context.Context, role mtls.Role, index int, log *slog.Logger) (*mtls.Credentials, error) {
 	if s.TLS == "" {
 		return nil, nil
@@ -39,7 +40,7 @@ func (s *security) credentials(ctx context.Context, role mtls.Role, index int, l
 	return c, nil
 }
 
-// checkSecurity finds out before anything is started whether every process will have what it needs.
+// checkSecurity checks, before anything is started, that every process will have its credentials.
 func (t *training) checkSecurity() error {
 	if t.TLS == "" {
 		return nil
@@ -66,7 +67,8 @@ func (t *training) checkSecurity() error {
 	return nil
 }
 
-// place returns what --store names. Only the memory of another process asks who this is.
+// place opens the store that --store names. Only the memory of another process requires
+// credentials.
 func (t *training) place(ctx context.Context, store string) (place, error) {
 	if t.TLS != "" && t.tls == nil && strings.HasPrefix(store, object.MemoryScheme) {
 		var err error

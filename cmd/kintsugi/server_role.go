@@ -21,19 +21,19 @@ func serverCommand() *cobra.Command {
 		withIndex("server"), runServer)
 }
 
-// serverValue is what a server tells the coordinator of itself.
+// serverValue is what a server registers about itself, for the coordinator.
 type serverValue struct {
 	Address string              `json:"address"`
 	Terms   kintsugi.Terms      `json:"terms"`
-	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
+	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside its process
 	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 	Leaving bool                `json:"leaving,omitempty"`
-	Hold    bool                `json:"hold,omitempty"`  // nobody else has what it holds: the run is to stand until it is durable
-	Wants   *wish               `json:"wants,omitempty"` // of whoever conducts
+	Hold    bool                `json:"hold,omitempty"`  // it alone holds some shard: the run must stand until that is saved
+	Wants   *wish               `json:"wants,omitempty"` // of the conductor
 	Apart   []kintsugi.Life     `json:"apart,omitempty"` // see roster.Joined
 }
 
-// workersThere tells which workers are registered.
+// workersThere returns a channel with the slots of the registered workers.
 func workersThere(ctx context.Context, client *etcd.Client) <-chan []kintsugi.Slot {
 	there := make(chan []kintsugi.Slot)
 	go func() {
@@ -88,7 +88,7 @@ func runServer(ctx context.Context, p *process) error {
 		return err
 	}
 	if outside != nil {
-		defer func() { _ = outside.Close() }() // the process ends, and the lock with it
+		defer func() { _ = outside.Close() }() // the process ends, which releases the lock
 	}
 	client, err := p.meet(ctx, "this server", prob.terms())
 	if err != nil {
@@ -132,7 +132,7 @@ func runServer(ctx context.Context, p *process) error {
 	})
 }
 
-// heed has a server hear of those who want the run to end, or to stand, and of what takes this process away.
+// heed makes a server react to requests to end or hold the run, and to notices for this process.
 func (p *process) heed(ctx context.Context, client *etcd.Client, s *server.Server, self *announced) {
 	go func() {
 		for stop := range client.WatchStop(ctx) {
@@ -148,8 +148,8 @@ func (p *process) heed(ctx context.Context, client *etcd.Client, s *server.Serve
 	p.onNotice(h.run)
 }
 
-// outside opens the file that keeps the shard when this process dies, and says of which line it
-// holds the state; nil if there is none.
+// outside opens the file that keeps the shard when this process dies, and returns the line of the
+// state in it. It returns nil if there is no such file.
 func (p *process) outside(prob *problem, rule kintsugi.Rule) (*server.Outside, kintsugi.Line, error) {
 	if p.Outside == "" {
 		return nil, 0, nil
@@ -165,7 +165,8 @@ func (p *process) outside(prob *problem, rule kintsugi.Rule) (*server.Outside, k
 	return o, line, nil
 }
 
-// shares reports whether this server may share memory with others of its host. The settings are checked.
+// shares reports whether this server may share memory with other processes on its host. The
+// settings are checked.
 func (p *process) shares() bool {
 	wire, _ := worker.ParseWire(p.Wire)
 	return wire != worker.WireGRPC

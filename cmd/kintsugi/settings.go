@@ -22,16 +22,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// settings are everything that decides what a run computes and how. Each is a flag, a key of the
-// configuration file and a key of the run directory's config.yaml, under one name.
+// settings are all settings that determine what a run computes and how. Each is a flag, a key of
+// the configuration file, and a key of config.yaml in the run directory, with the same name.
 type settings struct {
 	Model     string
 	Data      string
 	DataDir   string
-	Program   []string // computes the model, and its arguments
-	Described string   // file with what the program said of it
+	Program   []string // the program that computes the model, and its arguments
+	Described string   // file with the program's description
 
-	Input string // channels x height x width x classes, or positions x tokens; empty: as the data say
+	Input string // channels x height x width x classes, or positions x tokens; empty: determined from the data
 
 	Workers  int
 	Servers  int
@@ -73,10 +73,10 @@ type settings struct {
 	Warning  time.Duration
 	LogLevel string
 
-	uneven bool // the model has tensors with learning rates of their own; known once it is described
+	uneven bool // tensors have different learning rates; known when the model is described
 
-	// What processes on other hosts compute: a file of settings is that of all roles, and this host
-	// need not have their GPUs.
+	// What processes on other hosts compute: a file of settings is for all roles, and this host may
+	// not have their GPUs.
 	elsewhere struct{ gradients, steps bool }
 }
 
@@ -101,7 +101,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, which are those with two or more dimensions, without biases and the scales of norms (default: as the model suggests, mostly all)")
 	f.Float64Var(&s.ClipNorm, "clip-norm", suggested, "longest norm that the gradient of a worker counts with: a longer one is scaled down to it, before the mean; 0 bounds nothing (default: as the model suggests, mostly 0)")
 	for _, name := range []string{"warmup", "momentum", "weight-decay", "clip-norm"} {
-		f.Lookup(name).DefValue = "0" // what help calls no default; 0 itself is a value
+		f.Lookup(name).DefValue = "0" // so that help prints no default; 0 itself is a valid value
 	}
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
@@ -138,8 +138,8 @@ func kernelNames() []string {
 	return names
 }
 
-// load fills the flags that the command line does not set: from the file, if there is one, else from
-// the environment, else they keep their defaults.
+// load sets the flags that the command line does not set: from the file, if there is one, and
+// otherwise from the environment. Other flags keep their defaults.
 func load(f *pflag.FlagSet, file string) error {
 	if file != "" {
 		if err := loadFile(f, file); err != nil {
@@ -151,7 +151,7 @@ func load(f *pflag.FlagSet, file string) error {
 	return fromEnvironment(f, all...)
 }
 
-// fromEnvironment fills some flags, where nothing else has, from the environment.
+// fromEnvironment sets the given flags from the environment, unless they are set already.
 func fromEnvironment(f *pflag.FlagSet, flags ...string) error {
 	var errs []error
 	for _, flag := range flags {
@@ -167,8 +167,8 @@ func fromEnvironment(f *pflag.FlagSet, flags ...string) error {
 	return errors.Join(errs...)
 }
 
-// environment returns the variable that holds the default of a flag, or "" for none: KINTSUGI_DATA is where
-// the data are, so it cannot be which.
+// environment returns the environment variable with the default of a flag, or "". KINTSUGI_DATA is
+// the folder of the data, so it cannot also be the data set.
 func environment(flag string) string {
 	switch flag {
 	case "data":
@@ -179,7 +179,7 @@ func environment(flag string) string {
 	return "KINTSUGI_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// loadFile sets flags from a YAML file of flag names. Unknown names are errors with their line.
+// loadFile sets flags from a YAML file of flag names. Unknown names are errors that name the line.
 func loadFile(f *pflag.FlagSet, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -210,13 +210,13 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 		lines[key.Value] = key.Line
 		flag := f.Lookup(key.Value)
 		if flag == nil && ofTrain(key.Value) {
-			continue // the file of a run is for all its parts, and this one has no use for that
+			continue // the file of a run is for all its processes, and this one does not have this setting
 		}
 		if flag == nil || flag.Name == "config" || flag.Name == "help" {
 			return fmt.Errorf("%w: --config %s, line %d: there is no setting %q", kintsugi.ErrUsage, file, key.Line, key.Value)
 		}
 		if flag.Changed {
-			continue // the command line wins
+			continue // the command line takes precedence
 		}
 		values := []string{value.Value}
 		if value.Kind == yaml.SequenceNode {
@@ -241,7 +241,7 @@ func ofTrain(name string) bool {
 	return t.flags.Lookup(name) != nil
 }
 
-// dump writes the present value of every flag in skip's complement as YAML that loadFile reads.
+// dump writes the current value of every flag, except those in skip, as YAML that loadFile reads.
 func dump(f *pflag.FlagSet, skip ...string) []byte {
 	var b strings.Builder
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -257,7 +257,7 @@ func dump(f *pflag.FlagSet, skip ...string) []byte {
 		}
 		text, err := yaml.Marshal(map[string]*yaml.Node{flag.Name: &node})
 		if err != nil {
-			panic(fmt.Sprintf("kintsugi: dump %s: %v", flag.Name, err)) // scalars and lists of them always encode
+			panic(fmt.Sprintf("kintsugi: dump %s: %v", flag.Name, err)) // scalars and lists of scalars can always be encoded
 		}
 		b.Write(text)
 	})
@@ -332,12 +332,12 @@ func (s *settings) check() error {
 	return err
 }
 
-// codecForms says what a codec may be.
+// codecForms lists the forms of a codec.
 func codecForms() string {
 	return strings.Join(compress.Specs(), ", ") + "; then -nofeedback, to forget what a lossy one leaves out; then +s2, +huff0 or +auto, to pack it without loss"
 }
 
-// kernelDevice returns what runs the server's kernels and the worker's norms.
+// kernelDevice returns the device for the server's kernels and the worker's norms.
 func (s *settings) kernelDevice() (kernels.Device, error) {
 	if s.Kernels == "auto" {
 		return kernels.Best(), nil
@@ -349,7 +349,7 @@ func (s *settings) kernelDevice() (kernels.Device, error) {
 	return d, nil
 }
 
-// kernelThreads returns how many threads run a server's kernels.
+// kernelThreads returns the number of threads for a server's kernels.
 func (s *settings) kernelThreads() int {
 	if s.Threads > 0 {
 		return s.Threads
@@ -357,7 +357,7 @@ func (s *settings) kernelThreads() int {
 	return max(1, runtime.NumCPU()/s.Servers)
 }
 
-// schedule returns the optimizer of every step. The settings are resolved.
+// schedule returns the optimizer settings of every step. The settings are resolved.
 func (s *settings) schedule() (conductor.Schedule, error) {
 	rule, err := conductor.ParseRule(s.Optimizer)
 	if err != nil {
@@ -373,16 +373,16 @@ func (s *settings) schedule() (conductor.Schedule, error) {
 	}, err
 }
 
-// suggested is a number that is left to the model.
+// suggested stands for a number that is left to the model.
 const suggested = -1
 
-// What weight decay may be for.
+// The tensors that weight decay may apply to.
 const (
 	decayAll      = "all"
 	decayMatrices = "matrices"
 )
 
-// saves returns how often a full checkpoint is taken, zero for none but the last.
+// saves returns how often a full checkpoint is saved; zero means only the last one.
 func (s *settings) saves() pace {
 	if !s.protects().checkpoints {
 		return pace{}
@@ -390,5 +390,5 @@ func (s *settings) saves() pace {
 	return s.CheckpointEvery
 }
 
-// newFlagSet returns an empty set of flags that reports errors instead of ending the process.
+// newFlagSet returns an empty set of flags that returns errors instead of ending the process.
 func newFlagSet(name string) *pflag.FlagSet { return pflag.NewFlagSet(name, pflag.ContinueOnError) }

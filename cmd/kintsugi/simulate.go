@@ -22,7 +22,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// simulation is what the command simulate is asked for.
+// simulation is the simulate command.
 type simulation struct {
 	workers              int
 	consistency          string
@@ -83,7 +83,7 @@ func simulateCommand() *cobra.Command {
 	return cmd
 }
 
-// checked returns a usage error for flags with which nothing can be trained.
+// checked returns a usage error for settings that cannot be simulated.
 func (s *simulation) checked() error {
 	for _, r := range []struct {
 		bad    bool
@@ -109,7 +109,7 @@ func (s *simulation) checked() error {
 	return nil
 }
 
-// training returns what the flags ask for.
+// training returns the training that the flags describe.
 func (s *simulation) training() (sim.Training, error) {
 	c := sim.Training{
 		Seed: s.seed, Workers: s.workers, Steps: kintsugi.Step(s.steps), Apply: s.apply.Seconds(), Ask: 0.05 * s.mean.Seconds(),
@@ -168,7 +168,8 @@ func (s *simulation) workerTimes() (sim.Times, error) {
 	return times, nil
 }
 
-// timesOf returns what gradients took in a run. Slots in which none ended are left out, and the others move up.
+// timesOf returns the times of gradients in a run. Slots without a finished gradient are left out,
+// and the numbers of later slots decrease.
 func timesOf(run *record.Run) (sim.Times, error) {
 	bySlot := make(map[uint32][]sim.Sample)
 	for _, step := range run.Steps {
@@ -268,7 +269,8 @@ func (s *simulation) command(cmd *cobra.Command) error {
 	return s.finish(cmd.OutOrStdout(), rec, last)
 }
 
-// recorder begins the run directory, if one is wanted. Virtual time begins where the simulator's clock does.
+// recorder creates the run directory, if one is wanted. Virtual time begins at the epoch of the
+// simulator.
 func (s *simulation) recorder() (*record.Recorder, error) {
 	if s.out == "" {
 		return nil, nil
@@ -277,7 +279,8 @@ func (s *simulation) recorder() (*record.Recorder, error) {
 	return record.Create(s.out, []byte(config), s.header())
 }
 
-// header says what is simulated: one server, and workers that are paid for while they are dead, too.
+// header describes the simulated run: one server, and workers that are paid for even while they are
+// dead.
 func (s *simulation) header() record.Header {
 	return record.Header{
 		Start: sim.Epoch(), Model: s.model, Data: s.model, Consistency: s.consistency, Recovery: "none", Codec: "fp32", Device: "virtual time",

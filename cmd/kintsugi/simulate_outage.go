@@ -15,8 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// spendOutage runs the protocol under virtual time, with a long outage of all servers in the
-// middle, and tells what workers have kept.
+// spendOutage simulates the protocol, with a long outage of all servers in the middle, and reports
+// what workers have kept.
 func (s *simulation) spendOutage(w io.Writer) error {
 	consistency, err := agg.Preset(s.consistency)
 	if err != nil {
@@ -52,12 +52,13 @@ func (s *simulation) spendOutage(w io.Writer) error {
 	return err
 }
 
-// lossesAfter are the pushes of a worker since the outage after which loseInOutage tells the loss.
+// lossesAfter are the numbers of pushes of a worker since the outage after which loseInOutage
+// reports the loss.
 var lossesAfter = []kintsugi.Step{1, 5, 25, 100}
 
-// loseInOutage trains with real gradients under virtual time, loses a part of the parameters in an
-// outage, and tells what each way to go on with what workers have learnt alone is worth, at equal
-// counted pushes.
+// loseInOutage simulates a training with real gradients that loses a part of the parameters in an
+// outage. It compares the ways to use what workers have learnt alone, at equal numbers of counted
+// pushes.
 func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
 	if s.workers > 1000 || s.mean < time.Millisecond || s.outage/s.mean > 100_000 || s.seeds < 1 || s.steps <= s.older || s.steps < uint64(s.workers) {
 		return fmt.Errorf("%w: simulate --lose takes a part of the parameters, up to 1000 workers, an outage of up to 100000 gradients of a millisecond or more (--mean), a seed, and at least as many steps before the outage as there are workers, and more than what is lost is older by (--steps, --older)", kintsugi.ErrUsage)

@@ -8,11 +8,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// statelessForms says what --recovery stateless may be.
+// statelessForms lists the forms of --recovery stateless.
 const statelessForms = "stateless[:paper]"
 
-// consistency returns who is counted in a step, and what workers do in an outage. Words that nobody
-// knows are an ErrUsage.
+// consistency returns which gradients a step counts, and what workers do in an outage. Unknown
+// words are an ErrUsage.
 func (s *settings) consistency() (agg.Config, error) {
 	c, err := agg.Preset(s.Consistency)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *settings) consistency() (agg.Config, error) {
 	return c, fmt.Errorf("%w: --kept %q is unknown; use local, decay, average or sum", kintsugi.ErrUsage, s.Kept)
 }
 
-// keeping returns c with a rule for kept gradients that goes with the optimizer: a path is made of
+// keeping returns c with a rule for kept gradients that fits the optimizer: a path consists of
 // gradients times one rate.
 func (s *settings) keeping(c agg.Config, rule kintsugi.Rule) (agg.Config, error) {
 	switch rule {
@@ -63,8 +63,8 @@ func (s *settings) keeping(c agg.Config, rule kintsugi.Rule) (agg.Config, error)
 	return c, nil
 }
 
-// longRate returns by how much a unit of gradient moves the parameters in the step after a version
-// and those that follow.
+// longRate returns a function of a version: how far one unit of gradient moves the parameters, in
+// the step after this version and all following steps together.
 func longRate(schedule conductor.Schedule) func(version kintsugi.Step) float64 {
 	return func(version kintsugi.Step) float64 {
 		o := schedule.At(version + 1)

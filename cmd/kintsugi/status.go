@@ -76,44 +76,44 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// facts are what etcd and the conductor say of a run.
+// facts are what etcd and the conductor say about a run.
 type facts struct {
-	view             *kintsugi.View // nil: there is none yet
+	view             *kintsugi.View // nil: none yet
 	servers, workers []etcd.Member
-	leader           string         // the coordinator that leads; empty: nobody does
-	waits            string         // what it waits for; empty: nothing
-	done             *kintsugi.Done // nil: it is not over
+	leader           string         // the leading coordinator; "": nobody leads
+	waits            string         // what the coordinator waits for; "": nothing
+	done             *kintsugi.Done // nil: the run is not over
 	events           []kintsugi.RunEvent
 	silent           error // why the conductor does not answer
 }
 
-// runStatus is what status prints.
+// runStatus is the output of status.
 type runStatus struct {
 	Run            string         `json:"run"`
-	Over           string         `json:"over,omitempty"` // why
+	Over           string         `json:"over,omitempty"` // the reason
 	Step           kintsugi.Step  `json:"step"`
 	Loss           *record.Number `json:"loss,omitempty"`
-	StepsPerSecond float64        `json:"steps_per_second,omitempty"` // of the newest ones
-	Ago            float64        `json:"step_seconds_ago,omitempty"` // since the newest step, by this host's clock and the conductor's
+	StepsPerSecond float64        `json:"steps_per_second,omitempty"` // over the newest steps
+	Ago            float64        `json:"step_seconds_ago,omitempty"` // time since the newest step, by the clocks of this host and of the conductor
 	Admitted       uint32         `json:"workers_admitted"`           // at the newest step
-	Checkpoint     kintsugi.Step  `json:"checkpoint_step"`            // the newest full one, as far as is known
-	Failed         string         `json:"checkpoint_error,omitempty"` // of the newest that was tried
+	Checkpoint     kintsugi.Step  `json:"checkpoint_step"`            // the newest full checkpoint that is known
+	Failed         string         `json:"checkpoint_error,omitempty"` // of the newest save that was tried
 	View           uint64         `json:"view"`
 	Line           kintsugi.Line  `json:"line"`
 	Reason         string         `json:"reason,omitempty"` // of the view
 	Coordinator    string         `json:"coordinator,omitempty"`
-	Stands         string         `json:"waits_for,omitempty"`       // what the conductor says it waits for, where no step is taken
+	Stands         string         `json:"waits_for,omitempty"`       // what the conductor waits for, if no step is taken
 	Waits          string         `json:"waits_for_store,omitempty"` // why the coordinator cannot put a view
 	Servers        []serverStatus `json:"servers"`
-	Workers        []uint32       `json:"workers"` // that are there
+	Workers        []uint32       `json:"workers"` // registered workers
 
 	trouble error
 }
 
-// serverStatus is a server's.
+// serverStatus is the status of one server.
 type serverStatus struct {
 	Index       uint32               `json:"index"`
-	Incarnation kintsugi.Incarnation `json:"incarnation,omitempty"` // 0: it is not there
+	Incarnation kintsugi.Incarnation `json:"incarnation,omitempty"` // 0: not registered
 	Address     string               `json:"address,omitempty"`
 	Heads       []kintsugi.ShardID   `json:"heads,omitempty"`
 	Follows     []kintsugi.ShardID   `json:"follows,omitempty"`
@@ -121,12 +121,12 @@ type serverStatus struct {
 	CatchesUp   bool                 `json:"catches_up,omitempty"`
 	Leaving     bool                 `json:"leaving,omitempty"`
 	NotReached  []string             `json:"not_reached,omitempty"` // servers that it does not reach
-	Outside     bool                 `json:"outside,omitempty"`     // it has a lease, and the view has no use for this life of it
+	Outside     bool                 `json:"outside,omitempty"`     // it has a lease, but the view does not use this life of it
 }
 
-// lookAt collects the facts and says what they come to. Where what it listens to ends meanwhile,
-// because of a new view or because the run is over, it listens anew: that is no trouble of the run.
-// A few times only, since a run whose views go on changing must be told of too.
+// lookAt collects the facts and returns the resulting status. If a stream ends meanwhile, because
+// of a new view or because the run is over, it listens again: that is no error of the run. It does
+// so only a few times, since the status of a run with ever-changing views must be reported too.
 func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (runStatus, error) {
 	x, err := ask(ctx, client)
 	for tries := 5; err == nil && x.view != nil && x.done == nil; tries-- {
@@ -134,14 +134,14 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 		if x.silent == nil || tries == 1 {
 			break
 		}
-		select { // etcd has a view before its conductor does
+		select { // etcd has a new view before its conductor does
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 			return runStatus{}, ctx.Err()
 		}
 		was := x
 		if x, err = ask(ctx, client); err == nil && x.done == nil && x.view != nil && x.view.Number == was.view.Number && !errors.Is(was.silent, kintsugi.ErrStaleView) {
-			x = was // it is the conductor that fails
+			x = was // the conductor itself fails
 			break
 		}
 	}
@@ -165,11 +165,11 @@ func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
 	return x, errors.Join(errs[:]...)
 }
 
-// listen hears what the conductor tells for a while: what it still has of what was, then what
-// happens. The error says why it does not tell anything.
+// listen receives the conductor's events for a while: first the ones it has kept, then new ones.
+// The error says why it does not send any.
 func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d time.Duration) (events []kintsugi.RunEvent, err error) {
 	whole := ctx
-	ctx, cancel := context.WithCancel(ctx) // not a deadline: the conductor would be told of it, and might end the stream an instant before this end does
+	ctx, cancel := context.WithCancel(ctx) // no deadline, since the conductor would know it, and might end the stream just before
 	defer cancel()
 	defer time.AfterFunc(d, cancel).Stop()
 	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
@@ -187,7 +187,7 @@ func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d tim
 	for {
 		e, err := stream.Recv()
 		switch {
-		case ctx.Err() != nil && len(events) == 0: // there is nothing to tell yet, or it hangs
+		case ctx.Err() != nil && len(events) == 0: // either there are no events yet, or the conductor hangs
 			return nil, peer.Ping(whole, time.Second)
 		case ctx.Err() != nil:
 			return events, nil
@@ -198,7 +198,7 @@ func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d tim
 	}
 }
 
-// status says what the facts come to at now.
+// status returns the status that follows from the facts at time now.
 func (x *facts) status(now time.Time) runStatus {
 	s := runStatus{Coordinator: x.leader, Waits: x.waits}
 	var steps []kintsugi.StepEvent
@@ -248,7 +248,7 @@ func (x *facts) status(now time.Time) runStatus {
 	return s
 }
 
-// serverStatus says of each server what it has. The places are those of the view and those that are filled.
+// serverStatus returns the status of each server in the view, and of each other registered server.
 func (x *facts) serverStatus() (list []serverStatus) {
 	at := make(map[uint32]int)
 	place := func(index uint32) *serverStatus {
@@ -277,7 +277,7 @@ func (x *facts) serverStatus() (list []serverStatus) {
 	for _, m := range x.servers {
 		p := place(m.Index)
 		var value serverValue
-		_ = json.Unmarshal(m.Value, &value) // what cannot be read is the coordinator's to refuse
+		_ = json.Unmarshal(m.Value, &value) // the coordinator refuses values that cannot be parsed
 		p.Incarnation, p.Address, p.Leaving = m.Incarnation, value.Address, value.Leaving || value.Hold
 		p.NotReached = x.notReached(value.Apart)
 		id := kintsugi.ServerID(m.Index)
@@ -292,7 +292,7 @@ func (x *facts) serverStatus() (list []serverStatus) {
 	return list
 }
 
-// notReached names those of the lives that are there.
+// notReached returns the names of those lives that are registered.
 func (x *facts) notReached(lives []kintsugi.Life) (names []string) {
 	for _, l := range lives {
 		if slices.ContainsFunc(x.servers, func(m etcd.Member) bool { return m.Index == uint32(l.Server) && m.Incarnation == l.Incarnation }) {
@@ -302,7 +302,7 @@ func (x *facts) notReached(lives []kintsugi.Life) (names []string) {
 	return names
 }
 
-// write says it in words.
+// write writes the status in words.
 func (s *runStatus) write(w io.Writer) error {
 	fmt.Fprintf(w, "run %s: ", s.Run)
 	switch {
@@ -345,7 +345,7 @@ func (s *runStatus) write(w io.Writer) error {
 	return err
 }
 
-// abridged joins names, of many the first and the last.
+// abridged joins names; if there are many, only the first ones and the last.
 func abridged(names []string) string {
 	const most = 8
 	if n := len(names); n > most {
@@ -354,7 +354,7 @@ func abridged(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// words says what a server has and does.
+// words describes what a server has and does.
 func (x *serverStatus) words() string {
 	var words []string
 	say := func(yes bool, format string, args ...any) {

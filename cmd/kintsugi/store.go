@@ -15,25 +15,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// checkpoints wires the checkpoint to the functions that servers and the coordinator ask for.
+// checkpoints connects the checkpoint store to the functions that servers and the coordinator call.
 type checkpoints struct {
 	settings *settings
 	problem  *problem
 	fs       vfs.FS
 	dir      string
-	name     string // of the run, for people
-	forgets  bool   // the place is memory: where it is empty, the process that had it may have ended
+	name     string // of the run, for messages
+	forgets  bool   // the place is in memory: if it is empty, the process that had it may have ended
 	log      *slog.Logger
 
 	mu         sync.Mutex
 	running    map[kintsugi.ShardID]*running
-	tidied     kintsugi.Step // period in which the checkpoint was tidied up last
+	tidied     kintsugi.Step // the period in which the checkpoint was last tidied
 	compacting sync.Mutex
 }
 
-// load fills a shard with what the view starts from. Where that is damaged or gone, or the
-// initialisation although there are checkpoints, none is whole (newest): nothing is started over
-// before somebody has decided that.
+// load fills a shard with what the view starts from. If that is damaged or gone, or if it is the
+// initialisation although there are checkpoints, then no checkpoint is whole (newest): a person
+// must decide before the run starts over.
 func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
 	if err := c.holds(v.Run); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *checkpoints) base(ctx context.Context, v kintsugi.View, s *server.Shard
 	return flat, nil
 }
 
-// initial fills a shard with the initialisation, whatever was in it.
+// initial fills a shard with the initialisation, whatever it contained.
 func (c *checkpoints) initial(s *server.Shard) (*ckpt.Flat, error) {
 	all := make([]float32, c.problem.layout.Values)
 	if err := c.problem.init(c.settings, c.settings.Seed, all); err != nil {
@@ -94,7 +94,7 @@ func (c *checkpoints) initial(s *server.Shard) (*ckpt.Flat, error) {
 	return flat, nil
 }
 
-// flat returns a view of a shard's arrays as chunks; it copies nothing.
+// flat returns a view of a shard's arrays as chunks, without copying.
 func (c *checkpoints) flat(s *server.Shard) *ckpt.Flat {
 	n := int(s.Chunks.Hi - s.Chunks.Lo)
 	f := &ckpt.Flat{Layout: c.problem.layout, Range: s.Chunks, Steps: s.Taken, Saved: make([]kintsugi.Step, n)}
@@ -109,13 +109,13 @@ func (c *checkpoints) flat(s *server.Shard) *ckpt.Flat {
 	return f
 }
 
-// save makes a shard's version durable.
+// save saves the shard's version.
 func (c *checkpoints) save(ctx context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
 	report, err := c.write(ctx, v, &s, nil)
 	return report.File, uint64(report.Written), err
 }
 
-// publish publishes a run manifest and removes what older ones alone needed.
+// publish publishes a run manifest, and removes data that only older ones needed.
 func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, error) {
 	m := &ckpt.RunManifest{
 		Line: cp.Line, Step: cp.Step, Fence: cp.Fence, Created: time.Now(), Model: c.settings.Model, Seed: c.settings.Seed,
@@ -138,17 +138,17 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 	return m.Name(), nil
 }
 
-// longRead is how many bytes take so long that somebody may wonder what is waited for.
+// longRead is the number of bytes whose reading takes so long that it should be logged.
 const longRead = 1 << 28
 
-// newest finds the checkpoint that a new line starts from: the newest one of which every byte that
-// a restore needs is right. Reading it all costs one pass, and finds damage here, where there is
-// another checkpoint to fall back to, and not on a server, which would only die of it. Where every
-// checkpoint is damaged there is none: launchers that go on with a run look before (resumable), and
-// servers begin nothing over (load).
+// newest finds the checkpoint that a new line starts from: the newest one in which every byte that
+// a restore needs is correct. Reading all of it takes one pass. It finds damage here, where another
+// checkpoint can be used instead, and not on a server, which could only die. If every checkpoint is
+// damaged, there is none. Launchers that resume a run check that before (resumable), and servers do
+// not start over (load).
 //
-// A run that begins takes the place first, so that nothing that it reads is compacted away
-// meanwhile by a run that has it still.
+// A run that begins first claims the place, so that another run that still has it cannot compact
+// away what this one reads.
 func (c *checkpoints) newest(ctx context.Context, asks recovery.Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 	var line kintsugi.Line
 	var err error
@@ -164,7 +164,7 @@ func (c *checkpoints) newest(ctx context.Context, asks recovery.Asking) (string,
 	return name, step, line, err
 }
 
-// take gives the place to a run that begins, and returns the line before the one that it gets.
+// take claims the place for a run that begins, and returns the line before its first one.
 func (c *checkpoints) take(run string) (kintsugi.Line, error) {
 	before, err := ckpt.Holder(c.fs, c.dir)
 	if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
@@ -181,12 +181,12 @@ func (c *checkpoints) take(run string) (kintsugi.Line, error) {
 	return mine.Line - 1, nil
 }
 
-// holds returns an error if the place belongs to another run than this by now. An empty run shares
-// it with nobody, by its own word.
+// holds returns an error if the place belongs to another run by now. An empty run name means that
+// the run shares the place with nobody.
 //
-// A folder that was not mounted on a host looks like a place where nothing was saved yet. So a
-// place that nobody has claimed is not the run's, which claimed its own before it began: to believe
-// it would begin shards over whose checkpoints are where they should be.
+// A folder that is not mounted on this host looks like a place without saved data. So a place that
+// nobody has claimed is not this run's, since the run claimed its own before it began. Using such a
+// place would start shards over although their checkpoints still exist elsewhere.
 func (c *checkpoints) holds(run string) error {
 	if run == "" {
 		return nil
@@ -203,14 +203,15 @@ func (c *checkpoints) holds(run string) error {
 
 const notTheRuns = "nothing of this run is there: it is another place than that of the coordinator, or it is not mounted on this host, or somebody has emptied it; give all servers and the coordinator the same --store"
 
-// retake claims a place that nobody has claimed for a run that has begun: what it saves there is found again by that.
+// retake claims an unclaimed place for a run that has begun, so that what it saves there is found
+// again.
 func (c *checkpoints) retake(run string, unclaimed error) error {
 	c.log.Warn("the checkpoint begins in an empty place", "err", unclaimed, "why", notTheRuns)
 	_, err := ckpt.Take(c.fs, c.dir, ckpt.Claim{Run: run, Name: c.name, Since: time.Now()})
 	return err
 }
 
-// newestOf returns the newest checkpoint that counts for a run and is whole; an empty run stands for all.
+// newestOf returns the newest whole checkpoint of a run; an empty run name means any run.
 func (c *checkpoints) newestOf(ctx context.Context, run string) (string, kintsugi.Step, error) {
 	names, err := ckpt.ListOf(c.fs, c.dir, run)
 	if err != nil {

@@ -38,8 +38,8 @@ type training struct {
 	security
 
 	flags  *pflag.FlagSet
-	passed string            // what a resumed run passes over, in words; "": nothing
-	tls    *mtls.Credentials // of an operator; nil: plain TCP, or nothing was connected yet
+	passed string            // describes checkpoints that a resumed run skips; "": none
+	tls    *mtls.Credentials // credentials of an operator; nil: plain TCP, or no connection yet
 }
 
 func (t *training) register(f *pflag.FlagSet) {
@@ -110,7 +110,7 @@ func rerunCommand() *cobra.Command {
 
 const configFile = "config.yaml"
 
-// command prepares a run, runs it and tells how it ended.
+// command prepares a run, runs it, and reports how it ended.
 func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	resumed, newFaults := t.Resume != "", t.flags.Changed("fault")
 	if resumed {
@@ -156,7 +156,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 		t.EvalEvery = max(1, t.Steps/10)
 	}
 	if t.Out == "" {
-		model := strings.ReplaceAll(t.Model, ":", "-") // mf:als: rsync and scp would look for a host called mf
+		model := strings.ReplaceAll(t.Model, ":", "-") // rsync and scp would take "mf:als" for a file on host mf
 		t.Out = unused(filepath.Join("runs", fmt.Sprintf("%s-%s-%s", model, t.Data, time.Now().Format("20060102-150405"))))
 	}
 	if err := t.absolute(); err != nil {
@@ -190,7 +190,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	return r.main(ctx)
 }
 
-// noteWarning has a warning, if there is one, in the run's record and on the screen.
+// noteWarning writes a warning, if there is one, to the run's record and the screen.
 func noteWarning(rec *record.Recorder, stdout io.Writer, warning string) {
 	if warning != "" {
 		rec.Record(time.Now(), &record.Note{Level: "warn", Text: warning})
@@ -198,8 +198,8 @@ func noteWarning(rec *record.Recorder, stdout io.Writer, warning string) {
 	}
 }
 
-// unused returns a folder that is not there: the one that is given, or that with a number behind
-// it, where two runs begin in one second.
+// unused returns a folder that does not exist yet: the given one, or, if two runs begin in one
+// second, that with a number appended.
 func unused(dir string) string {
 	name := dir
 	for i := 2; ; i++ {
@@ -210,7 +210,8 @@ func unused(dir string) string {
 	}
 }
 
-// canBegin returns an error where a run would not find what it needs, before anything of it is written.
+// canBegin returns an error if a run would lack something that it needs, before anything is
+// written.
 func (t *training) canBegin(ctx context.Context, p *problem, resumed bool) error {
 	store, err := t.store()
 	if err != nil {
@@ -231,8 +232,8 @@ func (t *training) canBegin(ctx context.Context, p *problem, resumed bool) error
 	return t.reachEtcd(ctx)
 }
 
-// zeros refuses a 0 that somebody has typed where it would stand for what the model suggests: a run
-// of 1,000 steps is not what is meant by --steps 0. In a file of settings it keeps that meaning.
+// zeros refuses a 0 on the command line that would stand for the model's suggestion: a user who
+// types --steps 0 does not want 1,000 steps. In a file of settings, 0 keeps this meaning.
 func (t *training) zeros() error {
 	for _, name := range []string{"steps", "batch", "learning-rate"} {
 		f := t.flags.Lookup(name)
@@ -243,7 +244,7 @@ func (t *training) zeros() error {
 	return nil
 }
 
-// checked checks all that can be checked before anything is opened, and returns the faults.
+// checked checks everything that can be checked before anything is opened, and returns the faults.
 func (t *training) checked() ([]launch.Fault, error) {
 	t.placeOnOneHost()
 	if err := t.settings.check(); err != nil {
@@ -268,7 +269,8 @@ func (t *training) checked() ([]launch.Fault, error) {
 	return faults, err
 }
 
-// record opens the run directory, and returns the faults of the run's earlier part.
+// record opens the run directory, and returns the faults that an earlier part of the run has
+// carried out.
 func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.Fault, error) {
 	h, err := t.header(p, time.Now(), resumed)
 	if err != nil {
@@ -295,7 +297,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 	return rec, earlier.Faults, nil
 }
 
-// header says what run is recorded, from a time on.
+// header returns the header of a run's record that begins at start.
 func (t *training) header(p *problem, start time.Time, resumed bool) (record.Header, error) {
 	codec, err := compress.Parse(t.Codec)
 	if err != nil {
@@ -322,7 +324,7 @@ func (t *training) absolute() error {
 	return absolute(&t.Out)
 }
 
-// absolute makes a path absolute, for the child processes' sake and for messages.
+// absolute makes a path absolute, for child processes and for messages.
 func absolute(path *string) error {
 	if *path == "" {
 		return nil

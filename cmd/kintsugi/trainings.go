@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// endsTrainings returns a command that starts trainings, so changed that a signal ends those before
-// it ends the command: they lead process groups of their own, and nobody else tells them. The
-// status is that of a process which the signal has ended. The second signal does not wait.
+// endsTrainings changes a command that starts trainings, so that a signal ends the trainings before
+// the command. They lead their own process groups, so nobody else tells them. The exit status is
+// that of a process ended by the signal. A second signal ends the command at once.
 func endsTrainings(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -36,7 +36,7 @@ func endsTrainings(cmd *cobra.Command) *cobra.Command {
 		cmd.SetContext(ctx)
 		err := run(cmd, args)
 		if err != nil && ctx.Err() != nil {
-			return context.Cause(ctx) // that runs were ended is no news
+			return context.Cause(ctx) // the errors of the ended runs add nothing
 		}
 		return err
 	}

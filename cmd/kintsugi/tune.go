@@ -47,7 +47,7 @@ func tuneRateCommand() *cobra.Command {
 	f.IntVar(&t.cfg.Seeds, "seeds", 3, "passes")
 	f.StringVar(&t.format, "format", "text", "text, json or benchfmt")
 	for _, name := range []string{"resume", "fault", "eval-every", "etcd", "servers", "replicas", "consistency", "recovery", "checkpoint-every", "codec", "warmup", "decay", "learning-rate", "threads", "seed"} {
-		_ = f.MarkHidden(name) // of a run; a pass has none of it
+		_ = f.MarkHidden(name) // flags of a run, which a pass does not use
 	}
 	f.Lookup("steps").Usage = "steps of a pass (default 300)"
 	f.Lookup("out").Usage = "folder for table.json and report.html (default runs/lr-TIME)"
@@ -113,7 +113,7 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 	return printRows(cmd.OutOrStdout(), t.format, []bench.RatesRow{row}, "", rateLine)
 }
 
-// ratesShown is how many lines of the curve the table has.
+// ratesShown is the number of lines of the curve in the table.
 const ratesShown = 20
 
 func (t *tuneRate) print(w io.Writer, row bench.RatesRow) error {

@@ -19,7 +19,7 @@ var (
 	commit  = ""
 )
 
-// about says what this binary is.
+// about identifies this binary.
 type about struct{ Release, Commit string }
 
 func version() about {
@@ -37,7 +37,7 @@ func version() about {
 	return a
 }
 
-// String returns what --version prints, without the end of the line.
+// String returns the output of --version, without a newline.
 func (a about) String() string {
 	return fmt.Sprintf("kintsugi %s, commit %s, %s %s/%s", a.Release, a.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

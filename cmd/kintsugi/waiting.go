@@ -9,13 +9,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// What a run says while something keeps it from beginning or from going on.
+// What a run reports while something keeps it from beginning or going on.
 
-// sayAgain is how often what is waited for is said again.
+// sayAgain is how often the same reason for waiting is reported again.
 const sayAgain = 10 * time.Second
 
-// sayWaits says what is waited for whenever that changes, and again and again until it is nothing,
-// which is the empty word, or ctx ends.
+// sayWaits reports what the run waits for whenever that changes, and at intervals, until it waits
+// for nothing, which is "", or ctx ends.
 func sayWaits(ctx context.Context, words <-chan string, say func(word string, news bool)) {
 	tick := time.NewTicker(sayAgain)
 	defer tick.Stop()
@@ -39,8 +39,8 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 	}
 }
 
-// stands says that no step is taken, and what the run waits for: the log of the server that
-// conducts is not where people look. In the record it is once.
+// stands reports that no step is taken, and what the run waits for: people do not read the log of
+// the server that conducts. It is recorded only once.
 func (w *watcher) stands(e kintsugi.StandEvent) {
 	w.mu.Lock()
 	before := w.stood
@@ -50,7 +50,7 @@ func (w *watcher) stands(e kintsugi.StandEvent) {
 	}
 	w.mu.Unlock()
 	if !news {
-		return // it was told of, or is over: conductors keep it for whoever comes later
+		return // reported already, or over: conductors keep it for later watchers
 	}
 	w.log.Warn("no step is taken", "seconds", e.Lasts.Seconds(), "step", e.Step, "waits_for", e.Waits)
 	if e.Line != before.Line || e.Step != before.Step || e.Waits != before.Waits {
@@ -58,7 +58,8 @@ func (w *watcher) stands(e kintsugi.StandEvent) {
 	}
 }
 
-// meanwhile says every ten seconds how long something has taken, until done is called.
+// meanwhile calls say every ten seconds with the time that something has taken so far, until done
+// is called.
 func meanwhile(say func(took time.Duration)) (done func()) {
 	begin, stop, stopped := time.Now(), make(chan struct{}), make(chan struct{})
 	go func() {

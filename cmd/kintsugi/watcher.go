@@ -19,15 +19,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// watcher follows what a run computes, as etcd and the conductor of each view tell it: views,
-// steps, checkpoints, what came back. It books all of it in the folder of the run, whose events
-// become metrics, and for the line that shows the progress. Nothing of the run waits for it.
+// watcher follows what a run computes, from etcd and the conductor of each view: views, steps,
+// checkpoints, and shards that came back. It records everything in the folder of the run, whose
+// events become metrics, and updates the progress line. The run does not wait for it.
 type watcher struct {
 	of        *settings
 	problem   *problem
 	evalEvery uint64              // steps between two evaluations; 0: none
-	onStep    func(kintsugi.Step) // is told of each released step; nil: nobody
-	onView    func(kintsugi.View) // is told of each view, before it is recorded; nil: nobody
+	onStep    func(kintsugi.Step) // called for each released step; may be nil
+	onView    func(kintsugi.View) // called for each view, before it is recorded; may be nil
 
 	rec     *record.Recorder
 	log     *slog.Logger
@@ -36,40 +36,41 @@ type watcher struct {
 	client  *etcd.Client
 	creds   *mtls.Credentials // nil: plain TCP
 
-	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
+	evaluations chan kintsugi.Step // has room for one: the newest step to evaluate
 	told        chan struct{}      // closed when a conductor has said that the run is over
 	lastWord    sync.Once
 
-	earlier *record.Run // what the record goes on with, until the metrics know it; nil: nothing
+	earlier *record.Run // the earlier record, until it was added to the metrics; nil: none
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the following fields
 	meter   *launch.Meter
 	costs   *launch.Costs
 	view    kintsugi.View
-	headed  []kintsugi.ServerID                  // by shard, its head in the last view of the line before
-	seen    transport.WatchRequest               // the newest step of the view's line that was told of
-	back    map[kintsugi.ShardID]kintsugi.Step   // the step at which each shard was told to have come back on it
-	saves   map[savesOf]kintsugi.CheckpointEvent // the newest that each has told of on it
-	durable kintsugi.Step                        // of the newest full checkpoint that this part of the run has seen
-	slowest time.Duration                        // that a full checkpoint has taken
+	headed  []kintsugi.ServerID                  // by shard: its head in the last view of the line before
+	seen    transport.WatchRequest               // the newest known step of the view's line
+	back    map[kintsugi.ShardID]kintsugi.Step   // the step at which each shard was reported to have come back on the line
+	saves   map[savesOf]kintsugi.CheckpointEvent // the newest save that each has reported on the line
+	durable kintsugi.Step                        // step of the newest full checkpoint in this part of the run
+	slowest time.Duration                        // longest time that a full checkpoint has taken
 	overdue overdue
 	failing failing
 	rising  rising
-	stood   kintsugi.StandEvent // the newest that was told of
-	waits   string              // what the coordinator waits for; empty: nothing, as far as it has said
-	// No step of the view is released yet, and it is not the first view: the next one tells what a
+	stood   kintsugi.StandEvent // the newest that was reported
+	waits   string              // what the coordinator waits for, as far as known; "": nothing
+	// No step of the view is released yet, and it is not the first view: the next step shows what a
 	// failure has left, so it is evaluated.
 	returned bool
 }
 
-// savesOf is whose saves are told of: all shards together, or a shard for the running checkpoint.
+// savesOf identifies the source of saves: full checkpoints of all shards, or a shard in the running
+// checkpoint.
 type savesOf struct {
 	running bool
 	shard   kintsugi.ShardID
 }
 
-// newWatcher returns a watcher of a run that is recorded by rec. The caller sets log and display,
-// and client before it follows.
+// newWatcher returns a watcher of a run, which rec records. The caller sets log and display, and
+// client before it follows.
 func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) *watcher {
 	protects := s.protects()
 	return &watcher{
@@ -81,7 +82,7 @@ func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) 
 func (w *watcher) note(level, text string) {
 	w.rec.Record(time.Now(), &record.Note{Level: level, Text: text})
 	l := slog.LevelInfo
-	_ = l.UnmarshalText([]byte(level)) // those of events are its names
+	_ = l.UnmarshalText([]byte(level)) // the levels of events are valid level names
 	w.log.Log(context.Background(), l, text)
 }
 
@@ -92,7 +93,7 @@ func (w *watcher) hasView() bool {
 	return w.view.Number != 0
 }
 
-// sayWaits says what the coordinator waits for: its own log is where nobody looks.
+// sayWaits reports what the coordinator waits for: nobody reads the coordinator's own log.
 func (w *watcher) sayWaits(ctx context.Context) {
 	sayWaits(ctx, w.client.WatchWaits(ctx), func(word string, news bool) {
 		w.mu.Lock()
@@ -149,11 +150,11 @@ func (w *watcher) follow(ctx context.Context) {
 	stop()
 }
 
-// watch books the events of one view until ctx ends, through broken streams. Steps that another
-// view of the line has told of are not told again.
+// watch records the events of one view until ctx ends, even through broken streams. It does not
+// report steps again that were reported in another view of the line.
 func (w *watcher) watch(ctx context.Context, v kintsugi.View) {
 	for ctx.Err() == nil {
-		_ = w.watchOnce(ctx, v) // the server died or is not there yet: the next view or try will do
+		_ = w.watchOnce(ctx, v) // the server died or is not there yet: try again, or wait for the next view
 		select {
 		case <-ctx.Done():
 		case <-time.After(20 * time.Millisecond):
@@ -193,7 +194,7 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
 			w.mu.Lock()
-			if step, told := w.back[e.Shard]; told && step == e.Step { // in an earlier view of the line
+			if step, told := w.back[e.Shard]; told && step == e.Step { // reported in an earlier view of the line
 				w.mu.Unlock()
 				continue
 			}
@@ -208,7 +209,7 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 		case kintsugi.CheckpointEvent:
 			now := time.Now()
 			if !w.saved(e, now) {
-				continue // a stream before this one has told of it
+				continue // an earlier stream has reported it
 			}
 			w.rec.Record(now, record.CheckpointOf(e))
 			if e.Err != "" {
@@ -227,7 +228,8 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 	}
 }
 
-// news notes that a step was released. False: another view of the same line has told of it.
+// news notes that a step was released. It returns false if another view of the same line has
+// reported it.
 func (w *watcher) news(e kintsugi.StepEvent) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,7 +241,7 @@ func (w *watcher) news(e kintsugi.StepEvent) bool {
 	return news
 }
 
-// saved remembers what a loss would bring back. False: it was told of before.
+// saved notes what a failure would bring back. It returns false if that was reported before.
 func (w *watcher) saved(e kintsugi.CheckpointEvent, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -259,7 +261,7 @@ func (w *watcher) saved(e kintsugi.CheckpointEvent, now time.Time) bool {
 	return true
 }
 
-// released books a step.
+// released records a step.
 func (w *watcher) released(e kintsugi.StepEvent) {
 	for _, recovery := range w.rec.Step(e) {
 		if strings.HasPrefix(recovery.Part, "server/") {
@@ -295,12 +297,12 @@ func (w *watcher) released(e kintsugi.StepEvent) {
 	if every, steps := w.evalEvery, w.of.Steps; every > 0 && (uint64(e.Step)%every == 0 || returned && every < steps) && uint64(e.Step) < steps {
 		select {
 		case w.evaluations <- e.Step:
-		default: // the one before is not done: this version is skipped
+		default: // the last evaluation is still running: skip this version
 		}
 	}
 }
 
-// progress shows how far the run is.
+// progress updates the progress line.
 func (w *watcher) progress(ctx context.Context) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -324,7 +326,7 @@ func (w *watcher) progress(ctx context.Context) {
 	}
 }
 
-// evaluate measures versions on the test set, off the step path.
+// evaluate evaluates versions on the test set, without delaying steps.
 func (w *watcher) evaluate(ctx context.Context) {
 	ev, err := w.problem.evaluator(w.of)
 	if err != nil {
@@ -347,7 +349,7 @@ func (w *watcher) evaluate(ctx context.Context) {
 		w.mu.Unlock()
 		step, err := worker.Pull(ctx, w.creds, w.problem.layout, v, params)
 		if err != nil {
-			continue // the view changes
+			continue // the view is changing
 		}
 		loss, accuracy, err := ev.evaluate(ctx, params)
 		if err != nil {

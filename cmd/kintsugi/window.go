@@ -14,7 +14,7 @@ const (
 	windowDefault = "1MiB" // transport.DefaultWindow
 )
 
-// parseWindow reads a size such as 1MiB as bytes, auto as 0. Others are an ErrUsage.
+// parseWindow parses a size such as 1MiB, in bytes; auto is 0. Other text is an ErrUsage.
 func parseWindow(text string) (bytes int, err error) {
 	if text == windowAuto {
 		return 0, nil
@@ -35,7 +35,7 @@ func parseWindow(text string) (bytes int, err error) {
 	return bytes, nil
 }
 
-// window is --window in bytes. The settings are checked.
+// window returns --window in bytes. The settings are checked.
 func (s *settings) window() int {
 	n, _ := parseWindow(s.Window)
 	return n

@@ -22,12 +22,13 @@ func workerCommand() *cobra.Command {
 		withIndex("worker"), func(ctx context.Context, p *process) error { return meetsAgain(runWorker(ctx, p)) })
 }
 
-// workerValue is what a worker tells of itself: by its PID whoever has started it empties its place when it dies.
+// workerValue is what a worker registers about itself. With its PID, the process that has started
+// it empties its place when it dies.
 type workerValue struct {
 	PID int `json:"pid"`
 }
 
-// slowness is by how much a fault has this worker take longer.
+// slowness returns the factor by which a fault slows down this worker.
 func (p *process) slowness() float64 {
 	if p.Control == "" {
 		return 1
@@ -40,7 +41,7 @@ func (p *process) slowness() float64 {
 	return factor
 }
 
-// travels returns how gradients travel.
+// travels returns how gradients are encoded and transferred.
 func (p *process) travels() (compress.Codec, worker.Wire, error) {
 	codec, err := compress.Parse(p.Codec)
 	if err != nil {
@@ -66,7 +67,7 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	if prob.program != nil {
-		prob.program.output, prob.program.initial = &lines{log: p.log}, nil // that are the servers' to begin with
+		prob.program.output, prob.program.initial = &lines{log: p.log}, nil // the initial parameters are only needed by servers
 	}
 	device, err := p.kernelDevice()
 	if err != nil {
@@ -126,7 +127,7 @@ func runWorker(ctx context.Context, p *process) error {
 	return p.inPlace(ctx, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
 }
 
-// work is the life of a worker: until the run is over or it is asked to leave.
+// work is the life of a worker: until the run is over, or until it is asked to leave.
 func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Client) error {
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))
@@ -141,17 +142,17 @@ func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Clie
 			return nil
 		}
 		if ctx.Err() != nil {
-			return nil // asked to leave before the word was here, as by a launcher that has heard it
+			return nil // asked to leave before the message arrived, as by a launcher that already knows
 		}
 		p.log.Warn("a conductor said that the run is over, but the run did not end: it was one of the past")
 	}
 }
 
-// doneWithin is how long after a conductor's last word etcd has it too, if the word counts.
+// doneWithin is how long etcd may take to have a conductor's declaration that the run is over.
 const doneWithin = 5 * time.Second
 
-// runIsOver reports whether the run has ended for all to see. A conductor that was replaced and does not
-// know it may say so as well; a worker that believed it would be missing on the line that goes on.
+// runIsOver reports whether the run has ended for everybody. A conductor that was replaced and does
+// not know it may also say so. A worker that believed it would be missing on the line that goes on.
 func (p *process) runIsOver(ctx context.Context, client *etcd.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, doneWithin)
 	defer cancel()
