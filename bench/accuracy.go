@@ -14,17 +14,18 @@ import (
 
 // Question: how well does a model do with the defaults of train, and how much of that is luck? The
 // claims that could be false: on the generated digits lenet reaches 97 % and mlr stays four points
-// behind; and no model does worse than a plain loop in one process, beyond what seeds differ by.
+// behind; and no model does worse than a plain loop in one process, beyond the differences between
+// seeds.
 
-// AccuracyConfig says what Accuracy measures.
+// AccuracyConfig configures Accuracy.
 type AccuracyConfig struct {
 	Models   []string
-	Seeds    int // runs per model, with the seeds 1, 2, …
+	Seeds    int // number of runs per model, with the seeds 1, 2, …
 	Binary   string
-	Flags    []string // for train, besides model and seed
+	Flags    []string // for train, in addition to model and seed
 	Progress io.Writer
 
-	// Plain, unless nil, trains the model with the same settings in one loop and returns its loss
+	// Plain, if not nil, trains the model with the same settings in one loop, and returns its loss
 	// and accuracy on the test half.
 	Plain func(ctx context.Context, model string, seed int) (loss, accuracy float64, err error)
 }
@@ -32,7 +33,7 @@ type AccuracyConfig struct {
 // The measures of quality.
 const (
 	MeasureAccuracy   = "accuracy"
-	MeasureLoss       = "nats" // a character
+	MeasureLoss       = "nats" // per character
 	MeasureRMSE       = "RMSE"
 	MeasurePerplexity = "perplexity"
 )
@@ -50,7 +51,7 @@ func MeasureOf(model string) string {
 	return MeasureAccuracy
 }
 
-// quality returns what a loss and an accuracy on the test half come to.
+// quality converts a loss and an accuracy on the test half to the given measure.
 func quality(measure string, loss, accuracy float64) float64 {
 	switch measure {
 	case MeasureRMSE:
@@ -63,13 +64,13 @@ func quality(measure string, loss, accuracy float64) float64 {
 	return accuracy
 }
 
-// AccuracyRow is one model: the quality of each seed on the test half, their mean and standard
-// deviation, the mean of the losses there, for a model of text in nats a character; and the same
-// qualities of a plain loop, if it was asked for.
+// AccuracyRow is the result for one model: the quality of each seed on the test half, with mean and
+// standard deviation; the mean loss there, which for a model of text is in nats per character; and
+// the qualities of a plain loop, if that was measured.
 type AccuracyRow struct {
 	Name      string    `json:"name"`
 	Model     string    `json:"model"`
-	Measure   string    `json:"measure"` // accuracy where more is better; of RMSE, perplexity and nats less is
+	Measure   string    `json:"measure"` // larger accuracies are better, and smaller RMSE, perplexities and nats
 	Seeds     int       `json:"seeds"`
 	Accuracy  []float64 `json:"accuracy"`
 	Mean      float64   `json:"mean"`
@@ -91,7 +92,8 @@ func (r AccuracyRow) Worst() float64 {
 	return slices.Max(r.Accuracy)
 }
 
-// Accuracy trains each model once per seed and reads what the last checkpoint reaches on the test half.
+// Accuracy trains each model once per seed and returns the results of the last checkpoints on the
+// test half.
 func Accuracy(ctx context.Context, cfg AccuracyConfig) ([]AccuracyRow, error) {
 	var rows []AccuracyRow
 	for _, m := range cfg.Models {
@@ -118,7 +120,7 @@ func Accuracy(ctx context.Context, cfg AccuracyConfig) ([]AccuracyRow, error) {
 	return rows, nil
 }
 
-// plain adds the quality of a plain loop, if it was asked for.
+// plain adds the quality of a plain loop, if that is to be measured.
 func (cfg *AccuracyConfig) plain(ctx context.Context, row *AccuracyRow, seed int) error {
 	if cfg.Plain == nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Question: does the failure detector of chains cry wolf? A run in which nothing is done to
-// anybody, beside a process of a stranger that keeps all cores busy. The claim that could be false:
-// in ten minutes no server is taken out of its chains.
+// Question: does the failure detector of chains raise false alarms? Nothing fails in the run, but
+// another program keeps all cores busy. The claim that could be false: in ten minutes no server is
+// taken out of its chains.
 
-// AlarmsConfig says what Alarms measures.
+// AlarmsConfig configures Alarms.
 type AlarmsConfig struct {
 	For              time.Duration
 	Loaded           bool
@@ -21,25 +21,25 @@ type AlarmsConfig struct {
 	Servers, Workers int
 	Replicas         int
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
-// AlarmsRow is what the run came to.
+// AlarmsRow is the result of the run.
 type AlarmsRow struct {
 	Name    string  `json:"name"`
 	Model   string  `json:"model"`
 	Loaded  bool    `json:"loaded"`
 	Seconds float64 `json:"seconds"` // from the first step to the last
 	Steps   int     `json:"steps"`
-	Views   int     `json:"views"` // after the first one: false alarms
+	Views   int     `json:"views"` // after the first one; each is a false alarm
 	P50     float64 `json:"step_p50_ms"`
 	P99     float64 `json:"step_p99_ms"`
 	Longest float64 `json:"step_max_ms"`
 	OK      bool    `json:"ok"`
 }
 
-// Alarms trains for that long and counts the views.
+// Alarms trains for cfg.For and counts the views.
 func Alarms(ctx context.Context, cfg AlarmsConfig) (AlarmsRow, error) {
 	r := AlarmsRow{Name: "alarms/" + cfg.Model, Model: cfg.Model, Loaded: cfg.Loaded}
 	if cfg.Loaded {

@@ -15,44 +15,44 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// Question: should a step also count what interrupted workers have of their gradients by then,
-// weighted by the examples that they have been through? The claim that would make it worth
-// building: with the best fixed quota a run is sooner at the same loss than with the best fixed
-// quota without, by a fifth or more, although asking for the parts and getting them takes a tenth
-// of a gradient's time in each step.
+// Question: should a step also count the parts of gradients that interrupted workers have by then,
+// weighted by the examples they have processed? The claim that would make it worth building: with
+// the best fixed quota, a run reaches the same loss earlier by a fifth or more than with the best
+// fixed quota without parts, although requesting and receiving the parts takes a tenth of a
+// gradient's time in each step.
 //
-// Gradients are real and time is virtual. Workers go through a batch evenly. Fetching a part costs
-// what the row says and nothing else: what it takes of the network and of the servers is not in it,
-// so the gain is an upper bound.
+// Gradients are real and time is virtual. Workers process a batch at a constant rate. A part costs
+// only the time in the row; its use of the network and the servers is ignored, so the gain is an
+// upper bound.
 
-// AnytimeConfig says what Anytime measures.
+// AnytimeConfig configures Anytime.
 type AnytimeConfig struct {
 	Set      *data.Set
 	Examples int
 	Workers  int
 	Batches  []int
-	Alphas   []float64 // part of a gradient's time that is exponential; its mean is a second
-	Costs    []float64 // seconds of a step for asking
+	Alphas   []float64 // exponential share of a gradient's time; its mean is one second
+	Costs    []float64 // seconds per step for requesting parts
 	Rate     float64   // learning rate
 	Quotas   []int
 	Seeds    int
-	Steps    kintsugi.Step // after which a step of all workers has the loss that is the target
+	Steps    kintsugi.Step // the target is the loss after this many steps that count all workers
 	Parallel int
 	Progress io.Writer
 }
 
-// AnytimeRow is one way to count, at its best quota, in one cell.
+// AnytimeRow is one way to count in one cell, at its best quota.
 type AnytimeRow struct {
 	Name    string        `json:"name"`
 	Batch   int           `json:"batch"`
 	Alpha   float64       `json:"alpha"`
 	Target  float64       `json:"target_loss"`
 	Partial bool          `json:"partial"`
-	Cost    float64       `json:"cost_seconds"` // if Partial
-	Preset  string        `json:"preset"`       // dbw, or a fixed quota: the best
-	Quota   float64       `json:"quota"`        // the best, or the mean of dbw's
+	Cost    float64       `json:"cost_seconds"` // with Partial
+	Preset  string        `json:"preset"`       // dbw, or the best fixed quota
+	Quota   float64       `json:"quota"`        // the best, or the mean of dbw's quotas
 	Seconds record.Number `json:"seconds"`      // to the target, mean over the seeds; null: no quota reached it
-	Ratio   record.Number `json:"ratio"`        // how many times sooner than without parts, with the same preset
+	Ratio   record.Number `json:"ratio"`        // how many times faster than without parts, with the same preset
 }
 
 // anytimeWay is a way to count.
@@ -62,7 +62,7 @@ type anytimeWay struct {
 	dynamic bool
 }
 
-// Anytime measures it.
+// Anytime compares the ways to count.
 func Anytime(ctx context.Context, cfg AnytimeConfig) ([]AnytimeRow, error) {
 	model, err := sim.NewSoftmax(cfg.Set, cfg.Examples, 4, 1)
 	if err != nil {
@@ -105,7 +105,7 @@ func Anytime(ctx context.Context, cfg AnytimeConfig) ([]AnytimeRow, error) {
 	return rows, nil
 }
 
-// best returns the row of a way to count, at the quota that is soonest at the target on average.
+// best returns the row of a way to count at the quota that reaches the target earliest on average.
 func (cfg *AnytimeConfig) best(ctx context.Context, m *sim.Softmax, w anytimeWay, alpha, target float64) (AnytimeRow, error) {
 	quotas, row := cfg.Quotas, AnytimeRow{Alpha: alpha, Target: target, Partial: w.partial, Cost: w.cost, Preset: "fixed", Seconds: record.Unknown()}
 	if w.dynamic {
@@ -141,7 +141,7 @@ func (cfg *AnytimeConfig) best(ctx context.Context, m *sim.Softmax, w anytimeWay
 	return row, nil
 }
 
-// anytimeLimit is how many times as many steps as all workers need may be made.
+// anytimeLimit limits the steps of a run, as a multiple of the steps with all workers.
 const anytimeLimit = 40
 
 func (cfg *AnytimeConfig) train(m *sim.Softmax, w anytimeWay, quota int, alpha float64, seed uint64, each func(kintsugi.StepEvent, []float32) bool) (sim.Trained, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// finalBits returns the step of the newest checkpoint in a run's folder and a sum over every bit of its parameters.
+// finalBits returns the step of the newest checkpoint in a run's folder, and a checksum over all
+// bits of its parameters.
 func finalBits(ctx context.Context, dir string) (kintsugi.Step, string, error) {
 	fs, at := vfs.OS{}, filepath.Join(dir, "checkpoints")
 	m, _, err := ckpt.Newest(fs, at)

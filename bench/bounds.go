@@ -7,12 +7,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/stream"
 )
 
-// tile is how many values of an array the bounds go through before they turn to the next array: about what the
-// kernels do, which keep a tile of the sum in the first-level cache.
+// tile is the number of values of one array that a bound processes before it turns to the next
+// array. The kernels do about the same, as they keep a tile of the sum in the first-level cache.
 const tile = 512
 
-// spread calls f for each of n chunks, times over, on so many threads. A thread has the same chunks each time, so
-// that they may stay in its cache.
+// spread calls f for each of n chunks, repeated times times, on the given number of threads. A
+// thread has the same chunks each time, which may then stay in its cache.
 func spread(threads, n, times int, f func(chunk int)) {
 	var all sync.WaitGroup
 	for t := range threads {
@@ -27,9 +27,10 @@ func spread(threads, n, times int, f func(chunk int)) {
 	all.Wait()
 }
 
-// moved is what an operation reads and writes: for each chunk the pieces of its arrays.
+// moved describes the memory traffic of an operation: for each chunk, the pieces of its arrays that
+// it reads and writes.
 type moved struct {
-	values        int // of all chunks
+	values        int // number in all chunks
 	reads, writes [][][]byte
 }
 
@@ -45,13 +46,13 @@ func (m *moved) bytes() int64 {
 	return int64(total)
 }
 
-// bound returns the operations that move the same bytes and do nothing else, in each way that may be the fastest. The
-// fastest one of a round is the bound: see Fastest.
+// bound returns operations that only move the same bytes, in each way that might be the fastest.
+// The fastest one of a round is the bound: see Fastest.
 func (m *moved) bound(name string, threads int) []*Timed {
 	var all []*Timed
 	for way := range stream.Past | stream.Ahead + 1 {
 		past := way&stream.Past != 0
-		if past && (m.writes == nil || !kernels.Streams(int(m.bytes()))) { // such stores would take from the cache what belongs there
+		if past && (m.writes == nil || !kernels.Streams(int(m.bytes()))) { // such stores would evict what should stay in the cache
 			continue
 		}
 		parts := max(1, m.values/len(m.reads)/tile)
@@ -74,10 +75,11 @@ func (m *moved) bound(name string, threads int) []*Timed {
 	return all
 }
 
-// ways names the ways of package stream.
+// ways are the names of the ways in package stream.
 var ways = [...]string{"plain", "past the caches", "fetched ahead", "fetched ahead, past the caches"}
 
-// bounds are the rates of this machine by themselves: copy, triad, and reading k arrays at once.
+// bounds measures the bounds of this machine by themselves: copy, triad, and reading k arrays at
+// once.
 func (a *arena) bounds(threads int, ks []int) []*Timed {
 	var all []*Timed
 	add := func(name string, reads, writes int) {
@@ -99,21 +101,22 @@ func (a *arena) bounds(threads int, ks []int) []*Timed {
 	return all
 }
 
-// arena is memory that the operations of one group share, one group after the other.
+// arena is memory shared by the operations of one group, one group after the other.
 type arena struct {
 	memory  []float32
 	used    int
-	size    int // bytes that the arrays of one operation should have
+	size    int // bytes in all arrays of one operation together
 	threads int
 }
 
-// chunkValues is how many values the largest chunks have.
+// chunkValues is the largest number of values in a chunk.
 const chunkValues = 1 << 16
 
 func (a *arena) reset() { a.used = 0 }
 
-// values returns how many values each of n arrays of float32 has, so that together they have the size of the arena: a
-// whole number of chunks for each thread, or, where that is less than one, a chunk that fits.
+// values returns the number of values of each of n float32 arrays, so that together they have the
+// size of the arena. It is a whole number of chunks for each thread or, if that is less than one,
+// one smaller chunk each.
 func (a *arena) values(n int) int {
 	each := a.size / (4 * n)
 	if chunk := chunkValues * a.threads; each >= chunk {
@@ -122,11 +125,11 @@ func (a *arena) values(n int) int {
 	return max(1, each/a.threads/tile) * tile * a.threads
 }
 
-// chunk returns the chunks' length.
+// chunk returns the number of values in a chunk.
 func (a *arena) chunk(values int) int { return min(chunkValues, values/a.threads) }
 
-// take returns an array. Two arrays never start at the same place of a page, which would have them compete for the same
-// lines of the cache.
+// take returns an array. No two arrays begin at the same offset in a page, since they would compete
+// for the same cache lines.
 func (a *arena) take(n int) []float32 {
 	const line = 16
 	at := a.used
@@ -140,7 +143,8 @@ func (a *arena) take(n int) []float32 {
 // takeBytes returns an array of bytes.
 func (a *arena) takeBytes(n int) []byte { return kernels.Bytes(a.take((n + 3) / 4))[:n] }
 
-// move cuts an array of so many values into the pieces of the chunks, for the bound of an operation.
+// move adds an array of the given number of values to the pieces of each chunk, for the bound of an
+// operation.
 func (a *arena) move(pieces *[][][]byte, array []byte, values int) {
 	chunks := values / a.chunk(values)
 	if *pieces == nil {
@@ -151,8 +155,8 @@ func (a *arena) move(pieces *[][][]byte, array []byte, values int) {
 	}
 }
 
-// newArena returns an arena for operations whose arrays have so many bytes together, and for some more. Every page
-// of it is written, or reads of it would find the one page of zeros.
+// newArena returns an arena for operations whose arrays have size bytes together, and some reserve.
+// It writes every page, since reads of unwritten memory would all use the one page of zeros.
 func newArena(size, threads int) *arena {
 	a := &arena{memory: make([]float32, (3*size+1<<20)/4), size: size, threads: threads}
 	for i := range a.memory {

@@ -14,15 +14,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// CheckpointConfig says what [Checkpoint] measures.
+// CheckpointConfig configures Checkpoint.
 type CheckpointConfig struct {
-	Dir      string // where files are written: on the disk in question; empty: the folder for temporary files
+	Dir      string // folder for the files, on the disk to measure; empty: the folder for temporary files
 	Sizes    []int  // bytes of parameters and momentum
 	Rounds   int
 	Progress io.Writer
 }
 
-// Check returns a usage error where the configuration asks for nothing, or for more than there is.
+// Check returns a usage error if the configuration is empty or too large.
 func (c *CheckpointConfig) Check() error {
 	bad := len(c.Sizes) == 0 || c.Rounds < 1
 	for _, size := range c.Sizes {
@@ -34,12 +34,12 @@ func (c *CheckpointConfig) Check() error {
 	return nil
 }
 
-// Checkpoint asks how close saving and restoring a shard come to the disk. The bound of a save is
-// the same bytes, from where the model keeps them, written a megabyte at a time and synced, with
-// and without asking the disk to begin early; that of a restore is the same bytes read into the
-// model's memory a megabyte at a time, from the disk and from the system's cache. Both include
-// creating the file. A save has checksums, manifests and their syncs besides; a restore verifies
-// every byte before it hands it out.
+// Checkpoint measures how close saving and restoring a shard come to the speed of the disk. The
+// bound of a save is to write the same bytes, from the memory of the model, a megabyte at a time
+// and to sync them, with and without asking the disk to begin early. The bound of a restore is to
+// read the same bytes into the memory of the model, a megabyte at a time, from the disk and from
+// the page cache. Both include creating the file. A save also has checksums, manifests and their
+// syncs; a restore also verifies every byte before it returns any.
 func Checkpoint(ctx context.Context, cfg CheckpointConfig) ([]Row, error) {
 	var rows []Row
 	for _, size := range cfg.Sizes {
@@ -81,16 +81,16 @@ type checkpointBench struct {
 	dir    string
 	layout *kintsugi.Layout
 	model  *ckpt.Flat
-	saved  *ckpt.RunManifest // what is restored
+	saved  *ckpt.RunManifest // the checkpoint to restore
 	file   string            // the segment of saved
 	bytes  int64
 	step   kintsugi.Step
-	err    error // the first; the rows are worth nothing then
+	err    error // the first error; the rows are then worthless
 }
 
 const (
 	benchRule = kintsugi.RuleMomentum
-	piece     = 1 << 20 // bytes of one write or read of a bound
+	piece     = 1 << 20 // of one write or read of a bound
 )
 
 // build makes the model and its checkpoint.
@@ -104,7 +104,7 @@ func (b *checkpointBench) build(size int) (err error) {
 	if b.model, err = ckpt.NewFlat(b.layout, all, benchRule); err != nil {
 		return err
 	}
-	for i := range b.model.Params { // every page has to exist
+	for i := range b.model.Params { // touch every page
 		b.model.Params[i], b.model.State[0][i] = float32(i), 1/float32(i+1)
 	}
 	b.bytes = int64(8 * len(b.model.Params))
@@ -130,7 +130,7 @@ func (b *checkpointBench) save(folder string) (ckpt.SaveReport, error) {
 	return w.Save(b.ctx, ckpt.Snapshot{Step: b.step, Load: b.model.Load})
 }
 
-// operation returns an operation that is done once a round.
+// operation returns an operation that runs once per round.
 func (b *checkpointBench) operation(name, device, variant string, before func(), run func() error) *Timed {
 	return &Timed{
 		Row:    Row{Name: name, Device: device, Variant: variant, K: 1, DType: "fp32", Threads: 1, Elements: len(b.model.Params), Bytes: b.bytes},
@@ -145,10 +145,11 @@ func (b *checkpointBench) operation(name, device, variant string, before func(),
 	}
 }
 
-// writes are a save and its bounds. What the round before wrote is removed unmeasured.
+// writes returns a save and its bounds. The files of the last round are removed outside the
+// measured time.
 func (b *checkpointBench) writes() []*Timed {
 	clear := func() {
-		for _, pattern := range []string{"plain", "saved/segment/*", "saved/shard/*"} { // folders are made once in a run
+		for _, pattern := range []string{"plain", "saved/segment/*", "saved/shard/*"} { // folders are created only once in a run
 			if err := removeAll(filepath.Join(b.dir, pattern)); err != nil && b.err == nil {
 				b.err = err
 			}
@@ -209,7 +210,7 @@ func (b *checkpointBench) write(f synced) error {
 	return f.Close()
 }
 
-// reads are a restore and its bounds, from the disk and from the system's cache.
+// reads returns a restore and its bounds, from the disk and from the page cache.
 func (b *checkpointBench) reads() []*Timed {
 	var all []*Timed
 	cold, err := vfs.Forget(b.file)
@@ -238,13 +239,13 @@ func (b *checkpointBench) reads() []*Timed {
 	return all
 }
 
-// read reads as many bytes as the model has from its segment into its memory.
+// read reads as many bytes as the model has, from its segment into its memory.
 func (b *checkpointBench) read() error {
 	f, err := os.Open(b.file)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // read only: nothing can be lost
+	defer f.Close() // opened for reading only, so no data can be lost
 	for _, values := range [][]float32{b.model.Params, b.model.State[0]} {
 		for rest := kernels.Bytes(values); len(rest) > 0; {
 			n := min(piece, len(rest))

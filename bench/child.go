@@ -14,16 +14,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// A child is a kintsugi that this process has started and must wait for.
+// A child is a kintsugi process that this process has started and must wait for.
 //
-// It leads a process group of its own, so that Ctrl-C on a terminal reaches this process alone,
-// which then ends its children in order; and it is asked to end when this process is killed. Linux
-// does that when the thread ends that has started the child: so one goroutine is locked to its
-// thread for as long as the child lives.
+// It leads a process group of its own, so that Ctrl-C on a terminal reaches only this process,
+// which then ends its children in order. The child also gets a signal when this process is killed.
+// Linux sends that signal when the thread that started the child ends, so one goroutine is locked
+// to its thread while the child lives.
 type child struct {
 	cmd     *exec.Cmd
-	printed bytes.Buffer  // what it has printed, to be read after it has ended
-	ended   chan struct{} // closed when it has ended and been waited for
+	printed bytes.Buffer  // its output, to be read after it has ended
+	ended   chan struct{} // closed when it has ended and was waited for
 	err     error         // how it ended, as exec.Cmd.Wait says it; to be read after ended
 }
 
@@ -98,15 +98,15 @@ func (c *child) end() {
 		case <-time.After(patience):
 		}
 	}
-	c.signal(syscall.SIGKILL) // what it has started dies with it
+	c.signal(syscall.SIGKILL) // the processes that it started die with it
 	<-c.ended
 }
 
-// signal sends a signal to the process and what it may have started in its group, unless it has ended.
+// signal sends a signal to the process group of the child, unless the child has ended.
 func (c *child) signal(s syscall.Signal) {
 	select {
 	case <-c.ended:
 	default:
-		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may end at this moment
+		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have ended at this moment
 	}
 }

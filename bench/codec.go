@@ -11,18 +11,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// CodecRow is what [Codecs] found of one operation.
+// CodecRow is the result of CodecSpeed for one operation.
 type CodecRow struct {
 	Row
 	BytesPerValue  float64 `json:"bytes_per_value,omitempty"` // of the payload
-	GradientGBPerS float64 `json:"gradient_gb_per_s"`         // of the gradient's float32, so that codecs compare; of a checksum, what is summed
+	GradientGBPerS float64 `json:"gradient_gb_per_s"`         // of the gradient's float32 values, so that codecs can be compared; for a checksum, of the summed bytes
 }
 
-// CodecSpeed asks what it costs to make a gradient smaller, beside loops that do nothing but move the same bytes. For
-// each size and number of threads, with the device and in the rounds of cfg, and for each codec: encoding alone;
-// encoding as a worker does it, with the residual of the push before; decoding; the check of a payload that
-// arrived; and for top-k the selection alone. Then the checksum of a frame beside that of the standard library.
-// What cfg says about gradients of a step is not used.
+// CodecSpeed measures the cost of making gradients smaller, beside loops that only move the same
+// bytes. For each size, number of threads and codec, with the device and rounds of cfg, it
+// measures: encoding alone; encoding as in a worker, with the residual of the previous push;
+// decoding; the check of a received payload; and, for top-k, the selection alone. Then it compares
+// the checksum of a frame with that of the standard library. It ignores the fields of cfg about the
+// gradients of a step.
 func CodecSpeed(ctx context.Context, cfg KernelsConfig, codecs []compress.Codec) ([]CodecRow, error) {
 	var rows []CodecRow
 	for _, size := range cfg.Sizes {
@@ -50,7 +51,7 @@ type codecBench struct{ kernelsBench }
 // codecGroup is the operations of one codec.
 type codecGroup struct {
 	group
-	bytesPerValue float64 // known when it is built
+	bytesPerValue float64 // known after building
 }
 
 func (b *codecBench) groups(codecs []compress.Codec) []*codecGroup {
@@ -72,13 +73,14 @@ func (b *codecBench) groups(codecs []compress.Codec) []*codecGroup {
 	return append(all, &codecGroup{group: group{"checksums", b.checksums}})
 }
 
-// coded is a gradient, its payloads, and what an encoder with feedback reads and writes besides.
+// coded is a gradient, its payloads, and the other arrays that an encoder with feedback reads and
+// writes.
 type coded struct {
 	codec              compress.Codec
-	values, n          int // of all chunks, of a chunk
+	values, n          int // in all chunks, in one chunk
 	x, carry, residual []float32
 	payload            [][]byte // by chunk
-	other              [][]byte // as long; what is written goes there, and may be longer where other indices are named
+	other              [][]byte // of the same length, to write to; may become longer if other indices are selected
 }
 
 const (
@@ -120,8 +122,9 @@ func (b *codecBench) codec(c compress.Codec) (timed []*Timed, shown int, bytesPe
 
 func (d *coded) cut(x []float32, chunk int) []float32 { return x[chunk*d.n:][:d.n:d.n] }
 
-// operation returns one that goes over the chunks, and its bound, which moves the bytes of these arrays and, where the
-// operation reads or writes them, of the payloads. The bound leaves garbage in what it writes.
+// operation returns an operation over all chunks, and its bounds. The bounds move the bytes of the
+// given arrays and, if the operation reads or writes them, of the payloads. A bound leaves garbage
+// in the arrays that it writes.
 func (b *codecBench) operation(d *coded, name, variant string, reads, writes [][]float32, payload int, run func(chunk int)) (*Timed, []*Timed) {
 	m := &moved{values: d.values}
 	for _, x := range reads {
@@ -144,14 +147,14 @@ func (b *codecBench) operation(d *coded, name, variant string, reads, writes [][
 	}, bound
 }
 
-// What an operation does with the payloads.
+// How an operation uses the payloads.
 const (
 	isUnused = iota
 	isRead
 	isWritten
 )
 
-// appendEach adds the array of each chunk to those of that chunk.
+// appendEach appends the array of each chunk to those of that chunk.
 func appendEach(pieces [][][]byte, arrays [][]byte) [][][]byte {
 	if pieces == nil {
 		pieces = make([][][]byte, len(arrays))
@@ -168,7 +171,8 @@ func (b *codecBench) encode(d *coded) (*Timed, []*Timed) {
 	})
 }
 
-// feedback encodes as a worker does: each push takes the residual that the one before has left, and all are counted.
+// feedback encodes as a worker does: each push gets the residual of the one before, and all pushes
+// are counted.
 func (b *codecBench) feedback(d *coded) (*Timed, []*Timed) {
 	layout := &kintsugi.Layout{Values: d.values, Tensors: []kintsugi.Tensor{{Name: "w", Shape: []int{d.values / rowLen, rowLen}}}}
 	for lo := 0; lo < d.values; lo += d.n {
@@ -189,7 +193,7 @@ func (b *codecBench) feedback(d *coded) (*Timed, []*Timed) {
 	return t, bound
 }
 
-// selection selects as many values as the payloads name.
+// selection selects as many values as the payloads contain.
 func (b *codecBench) selection(d *coded, feedback bool) (*Timed, []*Timed) {
 	index, value := make([][]int32, len(d.payload)), make([][]float32, len(d.payload))
 	for c, p := range d.payload {
@@ -221,7 +225,7 @@ func (b *codecBench) check(d *coded) (*Timed, []*Timed) {
 	})
 }
 
-// checksums sums and copies frames with and without the standard library.
+// checksums checks and copies frames, with the own checksum and with that of the standard library.
 func (b *codecBench) checksums() (timed []*Timed, shown int) {
 	values := b.values(2)
 	n := b.chunk(values)

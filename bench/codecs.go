@@ -16,31 +16,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: how much smaller may gradients be before a model suffers? The same synchronous steps, made of the same
-// batches, by workers that differ in nothing but the codec. The claim that could be false: with bf16, int8, the
-// largest hundredth (topk:0.01) and signs, each with error feedback, mlp and lenet end within 0.3 points of the
-// test accuracy that they reach with float32.
+// Question: how much smaller can gradients be before a model suffers? All runs make the same
+// synchronous steps from the same batches; only the codec differs. The claim that could be false:
+// with bf16, int8, the largest hundredth (topk:0.01) and signs, each with error feedback, mlp and
+// lenet end within 0.3 points of their test accuracy with float32.
 //
-// One thing is adapted to a codec, the momentum. Codecs that send of a value little or nothing in
-// most steps deliver what feedback has kept of it all at once, and a momentum of 0.9 makes ten
-// times as much of each delivery in the ten steps that follow, before the next gradient knows of
-// it: signs then diverge on mlp, and topk:0.01 needs twice the steps. They are trained with a
-// momentum of 0.5, and with the learning rate that moves the parameters as far in the long run;
-// signs on lenet with half of that: at the full one a seed in a few ends a point or two lower. The
-// table has both numbers.
+// One setting is adapted to the codec: the momentum. Some codecs send little or nothing of a value
+// in most steps, and then deliver all that feedback has kept of it at once. A momentum of 0.9
+// multiplies each delivery by ten, in the ten steps after it, before the next gradient takes it
+// into account. Signs then diverge on mlp, and topk:0.01 needs twice the steps. So these codecs are
+// trained with a momentum of 0.5, and with the learning rate that moves the parameters equally far
+// in the long run. Signs on lenet use half of that rate: with all of it, one seed in a few ends a
+// point or two lower. The table has both numbers.
 //
-// The workers are simulated: their codecs, their error feedback, the frames that would travel and the step that
-// reads them are those of a cluster, and the processes are not there. A cluster of processes ends with the same bits;
-// internal/sim tests that.
+// The workers are simulated. Codecs, error feedback, frames and steps are those of a cluster, but
+// there are no processes. A cluster of processes ends with the same bits; internal/sim tests that.
 
-// CodecsConfig says what Codecs measures.
+// CodecsConfig configures Codecs.
 type CodecsConfig struct {
 	Problems []CodecsProblem
 	Codecs   []string
-	Seeds    int // runs with each codec, with the seeds 1, 2, …
+	Seeds    int // number of runs with each codec, with the seeds 1, 2, …
 	Steps    kintsugi.Step
 	Workers  int
-	Threads  int // runs at the same time; no figure but the seconds depends on it
+	Threads  int // number of runs at the same time; only the seconds depend on it
 	Progress io.Writer
 }
 
@@ -48,9 +47,9 @@ type CodecsConfig struct {
 type CodecsProblem struct {
 	Model, Data string
 	Layout      *kintsugi.Layout
-	Schedule    conductor.Schedule // of a run of CodecsConfig.Steps that sends float32
+	Schedule    conductor.Schedule // for a run of CodecsConfig.Steps steps that sends float32
 
-	// Open returns what computes in one goroutine, for runs with one seed.
+	// Open returns a trainee that computes in one goroutine, for runs with one seed.
 	Open func(seed uint64) (CodecsTrainee, error)
 }
 
@@ -74,15 +73,15 @@ type CodecsRow struct {
 	Workers      int            `json:"workers"`
 	LearningRate float64        `json:"learning_rate"`
 	Momentum     float64        `json:"momentum"`
-	Accuracy     []float64      `json:"accuracy"` // by seed, at the end
+	Accuracy     []float64      `json:"accuracy"` // by seed, at the end of the run
 	Mean         float64        `json:"mean"`
 	Deviation    float64        `json:"deviation"`         // of one run: sample standard deviation
 	Points       float64        `json:"points_above_fp32"` // hundredths of accuracy, mean over the seeds
 	PointsError  float64        `json:"points_error"`      // standard error of that mean
-	BytesPushed  uint64         `json:"bytes_pushed"`      // of a run, headers included
-	FP32Bytes    uint64         `json:"fp32_bytes_pushed"` // of a run that sends float32
+	BytesPushed  uint64         `json:"bytes_pushed"`      // per run, including headers
+	FP32Bytes    uint64         `json:"fp32_bytes_pushed"` // per run that sends float32
 	BytesPerStep float64        `json:"bytes_per_gradient"`
-	Seconds      float64        `json:"seconds"` // mean of a run, on one thread
+	Seconds      float64        `json:"seconds"` // mean time of a run, on one thread
 	Curve        []CodecsMoment `json:"curve"`
 }
 
@@ -93,7 +92,7 @@ type CodecsMoment struct {
 	Accuracy float64 `json:"accuracy"`
 }
 
-// moments is how many times a run is evaluated.
+// moments is the number of evaluations in a run.
 const moments = 8
 
 // codecsRun is one run.
@@ -108,13 +107,13 @@ type codecsRun struct {
 	seconds  float64
 }
 
-// burstMomentum is the momentum of codecs that deliver in bursts.
+// burstMomentum is the momentum for codecs that deliver in bursts.
 const burstMomentum = 0.5
 
-// signRate is the part of the learning rate that a model takes with signs, unless all of it.
+// signRate is the fraction of the learning rate that a model uses with signs; 1 for other models.
 var signRate = map[string]float64{"lenet": 0.5, "cnn": 0.5}
 
-// scheduleFor returns the schedule of runs of a model with a codec; see the top of this file.
+// scheduleFor returns the schedule for a model with a codec; see the top of this file.
 func scheduleFor(codec compress.Codec, model string, s conductor.Schedule) conductor.Schedule {
 	e := codec.Encoding()
 	if e != kernels.Sign && e != kernels.Sparse16 && e != kernels.Sparse32 || s.Momentum <= burstMomentum {
@@ -160,7 +159,7 @@ func Codecs(ctx context.Context, cfg CodecsConfig) ([]CodecsRow, error) {
 	return rows, nil
 }
 
-// all does the runs, several at a time.
+// all makes the runs, several at a time.
 func (cfg *CodecsConfig) all(ctx context.Context, rows []CodecsRow, runs []*codecsRun) error {
 	progress := newCountdown(cfg.Progress, len(runs))
 	return each(ctx, cfg.Threads, len(runs), func(ctx context.Context, i int) error {
@@ -181,7 +180,7 @@ func (cfg *CodecsConfig) run(ctx context.Context, r *codecsRun) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = t.Close() }() // it holds nothing that could be lost
+	defer func() { _ = t.Close() }() // it has nothing to lose
 	trainer, err := newCodecsTrainer(cfg, r, t)
 	if err != nil {
 		return err
@@ -203,7 +202,7 @@ func (cfg *CodecsConfig) run(ctx context.Context, r *codecsRun) error {
 	return nil
 }
 
-// add books a run.
+// add adds the results of a run.
 func (row *CodecsRow) add(r *codecsRun) {
 	n := float64(row.Seeds)
 	if row.Curve == nil {
@@ -221,8 +220,8 @@ func (row *CodecsRow) add(r *codecsRun) {
 	row.Seconds += r.seconds / n
 }
 
-// compare sets how far each row is from fp32 on the same problem, where that was measured; else NaN would not
-// be JSON, and 0 is left.
+// compare computes how far each row is from fp32 on the same problem, if that was measured.
+// Otherwise the fields stay 0, since JSON has no NaN.
 func compare(rows []CodecsRow) {
 	for i := range rows {
 		row := &rows[i]
@@ -230,7 +229,7 @@ func compare(rows []CodecsRow) {
 		if at < 0 {
 			continue
 		}
-		var points []float64 // the same seed has the same batches
+		var points []float64 // runs with the same seed have the same batches
 		for s, a := range row.Accuracy {
 			points = append(points, 100*(a-rows[at].Accuracy[s]))
 		}
@@ -240,13 +239,13 @@ func compare(rows []CodecsRow) {
 	}
 }
 
-// fp32Bytes returns what a run pushes that sends float32.
+// fp32Bytes returns the bytes that a run with float32 pushes.
 func (cfg *CodecsConfig) fp32Bytes(l *kintsugi.Layout) uint64 {
 	frames := transport.Frames(l, l.Split(1)[0])
 	return uint64(cfg.Steps) * uint64(cfg.Workers) * uint64(4*l.Values+len(frames)*transport.HeaderBytes)
 }
 
-// Bytes writes a number of bytes as people do.
+// Bytes formats a number of bytes.
 func Bytes(b float64) string {
 	unit := 0
 	for ; b >= 1000 && unit < 4; unit++ {

@@ -15,7 +15,7 @@ func WriteCodecs(dir string, about Experiment, rows []CodecsRow) (page string, e
 	return writeExperiment(dir, "codecs.html", table, codecsPage(about, rows))
 }
 
-// codecsView is what codecs.html is filled with.
+// codecsView is the data of codecs.html.
 type codecsView struct {
 	About  Experiment
 	Panels []codecsPanel
@@ -43,10 +43,10 @@ type codecsTick struct {
 	Label string
 }
 
-// Colours that are told apart by people who see fewer, from Okabe and Ito (2008), and two more.
+// Colours that people with colour blindness can distinguish (Okabe and Ito 2008), and two more.
 var codecsColours = []string{"#444444", "#0072b2", "#56b4e9", "#009e73", "#7bc8a4", "#d55e00", "#f0b088", "#cc79a7", "#e6bcd6", "#b8860b"}
 
-// Pixels of a panel's plot.
+// Coordinates of a panel's plot.
 const (
 	plotLeft, plotRight = 60.0, 760.0
 	plotTop, plotBottom = 14.0, 330.0
@@ -65,7 +65,7 @@ func codecsPage(about Experiment, rows []CodecsRow) codecsView {
 	return v
 }
 
-// newCodecsPanel draws errors over bytes, both by their logarithm: what differs is a factor in either.
+// newCodecsPanel draws the error over the bytes, both on logarithmic axes.
 func newCodecsPanel(rows []CodecsRow) codecsPanel {
 	first := rows[0]
 	p := codecsPanel{Title: first.Model + " on " + first.Data, Subtitle: fmt.Sprintf("%d parameters, %d workers, %d steps, means of %d seeds", first.Parameters, first.Workers, first.Steps, first.Seeds)}
@@ -96,15 +96,15 @@ func newCodecsPanel(rows []CodecsRow) codecsPanel {
 	return p
 }
 
-// wrong returns the share of the test set that is given wrong, not quite 0, which has no logarithm.
+// wrong returns the error rate on the test set, but at least 1e-4, since 0 has no logarithm.
 func wrong(m CodecsMoment) float64 { return max(1e-4, 1-m.Accuracy) }
 
-// logScale maps [lo, hi] onto [from, to] by the logarithm.
+// logScale maps [lo, hi] to [from, to] logarithmically.
 func logScale(lo, hi, from, to float64) func(float64) float64 {
 	return func(v float64) float64 { return from + math.Log(v/lo)/math.Log(hi/lo)*(to-from) }
 }
 
-// ticks returns the products of powers of ten and steps in [lo, hi].
+// ticks returns the products of powers of ten and steps that lie in [lo, hi].
 func ticks(lo, hi float64, steps []float64) (list []float64) {
 	for power := math.Pow(10, math.Floor(math.Log10(lo))); power <= hi; power *= 10 {
 		for _, s := range steps {

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// codecsTrainer is the workers and the server of a run.
+// codecsTrainer simulates the workers and the server of a run.
 type codecsTrainer struct {
 	trainee  CodecsTrainee
 	schedule conductor.Schedule
@@ -39,7 +39,8 @@ func newCodecsTrainer(cfg *CodecsConfig, r *codecsRun, t CodecsTrainee) (*codecs
 	return c, t.Init(c.params)
 }
 
-// step makes the step that follows a version: each worker's gradient is counted, and weighs as its examples.
+// step makes the step after a version: the gradient of each worker is counted, weighted by its
+// number of examples.
 func (c *codecsTrainer) step(ctx context.Context, version kintsugi.Step) error {
 	examples := 0
 	for slot, w := range c.workers {
@@ -78,12 +79,12 @@ type codecsWorker struct {
 	feedback *compress.Feedback
 	examples int
 	grads    []float32
-	frames   [][]byte // payloads, before the lossless stage
+	frames   [][]byte // payloads before lossless compression
 	payloads [][]byte // by chunk
 	packed   []byte
 }
 
-// encode encodes the gradient as a worker does, and returns the bytes that would travel.
+// encode encodes the gradient as a worker does, and returns the number of bytes sent.
 func (w *codecsWorker) encode(l *kintsugi.Layout, frames []kintsugi.ChunkRange, id kintsugi.PushID) (bytes uint64) {
 	for i, r := range frames {
 		b := w.frames[i][:0]

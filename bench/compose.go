@@ -7,7 +7,8 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// compose returns d as a network of Gorgonia's own operations, or nil if it has a layer that Gorgonia has none for.
+// compose returns d as a network of Gorgonia's own operations, or nil if it has a layer that
+// Gorgonia does not support.
 func compose(d *models.Description, batch int) (models.Model, error) {
 	for _, l := range d.Layers {
 		switch l.(type) {
@@ -30,7 +31,8 @@ func compose(d *models.Description, batch int) (models.Model, error) {
 	}, batch)
 }
 
-// composeLayer adds a layer to the graph of x and returns its result and the parameters it did not use.
+// composeLayer adds a layer to the graph of x. It returns the result, and the parameters that the
+// layer did not use.
 func composeLayer(l models.Layer, in models.Shape, x *gorgonia.Node, params []*gorgonia.Node) (*gorgonia.Node, []*gorgonia.Node, error) {
 	batch := x.Shape()[0]
 	switch l := l.(type) {
@@ -64,7 +66,7 @@ func composeLayer(l models.Layer, in models.Shape, x *gorgonia.Node, params []*g
 	}
 }
 
-// flat makes rows of images.
+// flat converts images to rows.
 func flat(x *gorgonia.Node, batch int, in models.Shape) (*gorgonia.Node, error) {
 	if x.Dims() == 2 {
 		return x, nil

@@ -10,11 +10,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does each way of counting gradients cost and save? The claim that could be false: every
-// preset trains the model to the target, and with a slow worker those that do not wait get there sooner
-// than bsp.
+// Question: what does each way of counting gradients cost and save? The claim that could be false:
+// every preset trains the model to the target, and with a slow worker, presets that do not wait
+// reach it earlier than bsp.
 
-// ConsistencyConfig says what Consistency measures.
+// ConsistencyConfig configures Consistency.
 type ConsistencyConfig struct {
 	Presets  []string
 	Target   float64 // test accuracy
@@ -22,11 +22,11 @@ type ConsistencyConfig struct {
 	Every    int    // steps between evaluations
 	Fault    string // such as "slow worker/0 x5 from step 1"; empty: none
 	Binary   string
-	Flags    []string // for train, besides the ones above
+	Flags    []string // for train, in addition to the above
 	Progress io.Writer
 }
 
-// ConsistencyRow is one preset.
+// ConsistencyRow is the result of one preset.
 type ConsistencyRow struct {
 	Name     string        `json:"name"`
 	Preset   string        `json:"preset"`
@@ -40,7 +40,7 @@ type ConsistencyRow struct {
 	AllSteps uint64        `json:"steps"`
 }
 
-// Consistency trains once with each preset. A run that diverges is a row without a target.
+// Consistency trains once with each preset. If a run diverges, its row does not reach the target.
 func Consistency(ctx context.Context, cfg ConsistencyConfig) ([]ConsistencyRow, error) {
 	var rows []ConsistencyRow
 	for _, p := range cfg.Presets {
@@ -66,8 +66,9 @@ func Consistency(ctx context.Context, cfg ConsistencyConfig) ([]ConsistencyRow, 
 	return rows, nil
 }
 
-// crossing returns the step and the seconds since the first step at which the accuracy, drawn as straight
-// lines between evaluations from zero at the start, first reaches target.
+// crossing returns the step, and the seconds since the first step, at which the accuracy first
+// reaches target. The accuracy is interpolated linearly between evaluations, from zero at the
+// start.
 func crossing(run *record.Run, target float64) (steps, seconds record.Number) {
 	if len(run.Steps) == 0 {
 		return record.Unknown(), record.Unknown()

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Cost is what an operation takes of this process besides time.
+// Cost is what an operation of this process costs besides time.
 type Cost struct {
-	CPUPerGB          float64 `json:"cpu_s_per_gb"` // of processor, user and system, for each 10⁹ bytes of payload
+	CPUPerGB          float64 `json:"cpu_s_per_gb"` // CPU seconds, user and system, per 10⁹ bytes of payload
 	AllocsPerFrame    float64 `json:"allocs_per_frame"`
 	AllocatedPerFrame float64 `json:"allocated_bytes_per_frame"`
 }
 
-// costs collects what the runs of one operation took.
+// costs collects the costs of the runs of one operation.
 type costs struct {
-	cpu, allocs, allocated []float64 // of one time, by run
+	cpu, allocs, allocated []float64 // of one repetition, by run
 }
 
-// run runs f, which does the operation so many times, and notes what that took.
+// run calls f, which repeats the operation times times, and notes the costs.
 func (c *costs) run(times int, f func()) {
 	cpu, allocs, allocated := used()
 	f()
@@ -30,8 +30,8 @@ func (c *costs) run(times int, f func()) {
 	c.allocated = append(c.allocated, float64(allocated2-allocated)/n)
 }
 
-// cost returns the medians, for an operation that moves so many bytes in so many frames. The first
-// run, which fills pools, counts as one of many.
+// cost returns the medians, for an operation that moves the given bytes in the given number of
+// frames. The first run, which fills pools, counts like all others.
 func (c *costs) cost(bytes int64, frames int) Cost {
 	mid := func(x []float64) float64 {
 		_, m, _ := quartiles(slices.Clone(x))
@@ -43,14 +43,14 @@ func (c *costs) cost(bytes int64, frames int) Cost {
 	}
 }
 
-// used returns the processor time that this process has taken, and what it has allocated.
+// used returns the CPU time of this process, and its allocations so far.
 func used() (cpu time.Duration, objects, bytes uint64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return cpuTime(), sample[0].Value.Uint64(), sample[1].Value.Uint64()
 }
 
-// cpuTime returns the processor time that this process has taken; 0 where the system does not say.
+// cpuTime returns the CPU time of this process, or 0 if the system does not provide it.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -12,28 +12,28 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// Question: do dynamic backup workers find the best quota by themselves? The claims that could be false are those
-// of dbwClaims: how near dbw comes to the best fixed quota, which is chosen on other seeds than it is judged on, and
-// whether it beats its rivals.
+// Question: do dynamic backup workers find the best quota by themselves? The claims that could be
+// false are those of dbwClaims: how close dbw comes to the best fixed quota, which is chosen on
+// other seeds than it is judged on, and whether it beats its rivals.
 //
-// Gradients are real and time is virtual. With a fixed quota k the model depends on k and the seed alone (see
-// sim.Training.Ranked), so that the loss after each step is computed once for all distributions of times and
-// all ways of a busy worker, and the moments of the steps once for all models: the sweep over all quotas costs
-// little more than the controllers.
+// Gradients are real and time is virtual. With a fixed quota k, the model depends only on k and the
+// seed (see sim.Training.Ranked). So the loss after each step is computed once for all
+// distributions of times and all policies of busy workers, and the times of the steps once for all
+// models: the sweep over all quotas costs little more than the controllers.
 
-// DBWConfig says what DBW measures.
+// DBWConfig configures DBW.
 type DBWConfig struct {
 	Sets        []*data.Set
-	Examples    int // of each set that are trained on
+	Examples    int // number of examples of each set to train on
 	Workers     int
 	Busy        kintsugi.Busy
 	Batches     []int
 	Rates       []float64     // learning rates
-	Alphas      []float64     // part of a gradient's time that is exponential
+	Alphas      []float64     // exponential share of a gradient's time
 	Quotas      []int         // fixed quotas to compare with
 	Controllers []string      // the first is compared with the others
-	Seeds       int           // to judge on, and as many to choose on
-	Steps       kintsugi.Step // after which a step of all workers has the loss that is the target
+	Seeds       int           // number of seeds to judge on, and of seeds to choose on
+	Steps       kintsugi.Step // the target is the loss after this many steps that count all workers
 	Parallel    int
 	Progress    io.Writer
 }
@@ -48,18 +48,19 @@ type DBWRow struct {
 	Alpha      float64       `json:"alpha"`
 	Target     float64       `json:"target_loss"`
 	BestQuota  int           `json:"best_quota"`          // fixed, at the same learning rate
-	Best       record.Number `json:"best_seconds"`        // to the target with it
-	All        record.Number `json:"all_seconds"`         // with a quota of all workers
-	Scaled     record.Number `json:"best_scaled_seconds"` // with the best fixed quota at a rate proportional to it; null: not measured
+	Best       record.Number `json:"best_seconds"`        // time to the target with it
+	All        record.Number `json:"all_seconds"`         // time with a quota of all workers
+	Scaled     record.Number `json:"best_scaled_seconds"` // with the best fixed quota at a learning rate proportional to the quota; null: not measured
 	Controller string        `json:"controller"`
 	Seconds    record.Number `json:"seconds"`
-	Ratio      record.Number `json:"ratio"` // to Best
+	Ratio      record.Number `json:"ratio"` // Seconds over Best
 	Quota      float64       `json:"mean_quota"`
 	Workers    int           `json:"workers"`
 	Seeds      int           `json:"seeds"`
 }
 
-// DBWSet is what DBW found on one data set. All but the cells are of one batch size and learning rate in the middle.
+// DBWSet is the result on one data set. Everything except the cells is for one batch size and
+// learning rate in the middle.
 type DBWSet struct {
 	Data      string        `json:"data"`
 	Cells     []DBWRow      `json:"cells"`
@@ -70,14 +71,14 @@ type DBWSet struct {
 	Slowdown  []DBWSlowdown `json:"slowdown"`
 }
 
-// DBWResult is what DBW found.
+// DBWResult is the result of DBW.
 type DBWResult struct {
 	Sets   []DBWSet  `json:"sets"`
 	Cost   []DBWCost `json:"cost_of_a_choice"`
 	Claims []Claim   `json:"claims"`
 }
 
-// Rows returns all cells.
+// Rows returns the rows of all cells.
 func (r *DBWResult) Rows() (rows []DBWRow) {
 	for _, s := range r.Sets {
 		rows = append(rows, s.Cells...)
@@ -85,7 +86,7 @@ func (r *DBWResult) Rows() (rows []DBWRow) {
 	return rows
 }
 
-// DBW measures it.
+// DBW makes all measurements.
 func DBW(ctx context.Context, cfg DBWConfig) (*DBWResult, error) {
 	var r DBWResult
 	total := 0
@@ -97,7 +98,7 @@ func DBW(ctx context.Context, cfg DBWConfig) (*DBWResult, error) {
 	for _, set := range cfg.Sets {
 		pool := 4
 		if set.Shape[0] > 1 {
-			pool = 8 // three colours have more inputs than one grey
+			pool = 8 // colour images have three inputs per pixel
 		}
 		model, err := sim.NewSoftmax(set, cfg.Examples, pool, 1)
 		if err != nil {
@@ -118,10 +119,11 @@ func DBW(ctx context.Context, cfg DBWConfig) (*DBWResult, error) {
 	return &r, nil
 }
 
-// effort is what a batch size costs, in units of progress: gradients, and losses that do not depend on it.
+// effort is the work for a batch size, in the units of the progress report: gradients, and losses,
+// whose work does not depend on the batch size.
 func effort(batch int) int { return 50 + batch }
 
-// all measures one data set.
+// all makes all measurements on one data set.
 func (s *sweep) all() (*DBWSet, error) {
 	r := &DBWSet{Data: s.data}
 	cfg := s.cfg
@@ -148,7 +150,7 @@ func (s *sweep) all() (*DBWSet, error) {
 	return r, nil
 }
 
-// closer looks closer at one workload.
+// closer makes the additional measurements on one workload.
 func (s *sweep) closer(w *workload, r *DBWSet) (err error) {
 	compared := slices.DeleteFunc(slices.Clone(s.cfg.Controllers), func(name string) bool { return name == "dbw:joint" })
 	for _, busy := range []kintsugi.Busy{kintsugi.Interrupt, kintsugi.Wait, kintsugi.Pull} {

@@ -55,7 +55,7 @@ func (s *sweep) cell(w *workload, x situation, controller string) (DBWRow, error
 
 var busyNames = map[kintsugi.Busy]string{kintsugi.Interrupt: "interrupt", kintsugi.Wait: "wait", kintsugi.Pull: "pull"}
 
-// run trains with a controller to the target, and returns the seconds and the mean quota.
+// run trains with a controller up to the target, and returns the seconds and the mean quota.
 func (s *sweep) run(w *workload, controller string, x situation, seed uint64) (seconds, quota float64, err error) {
 	quotas, steps := 0.0, 0.0
 	seconds, err = s.follow(w, controller, x, seed, func(e kintsugi.StepEvent, _ float64) {
@@ -64,9 +64,9 @@ func (s *sweep) run(w *workload, controller string, x situation, seed uint64) (s
 	return seconds, quotas / max(1, steps), err
 }
 
-// follow trains with a controller to the target and returns the seconds, +Inf for more than eight
-// times the steps of all workers. look is told of each step, and of the loss after every fourth; of
-// others it is told NaN.
+// follow trains with a controller up to the target and returns the seconds, or +Inf after more than
+// eight times the steps of all workers. look is called for each step, with the loss after every
+// fourth step and NaN after the others.
 func (s *sweep) follow(w *workload, controller string, x situation, seed uint64, look func(e kintsugi.StepEvent, loss float64)) (seconds float64, err error) {
 	cross := crossings{target: w.target, before: w.problem.Loss(make([]float32, w.problem.Values())), at: math.Inf(1)}
 	t, err := s.training(w, controller, x, seed)
@@ -86,7 +86,7 @@ func (s *sweep) follow(w *workload, controller string, x situation, seed uint64,
 	return cross.at, err
 }
 
-// training returns the run of a controller.
+// training returns the Training for a controller.
 func (s *sweep) training(w *workload, controller string, x situation, seed uint64) (sim.Training, error) {
 	c, err := agg.Preset(controller)
 	c.Busy = x.busy

@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// Claim is a statement about the results, with what was measured.
+// Claim is a statement about the results, and what was measured.
 type Claim struct {
 	Claim    string `json:"claim"`
 	Measured string `json:"measured"`
 	Holds    bool   `json:"holds"`
 }
 
-// dbwBounds are what dbw is promised to take at most, by the spread of times: ratios to the best fixed quota.
+// dbwBounds are the promised limits on dbw's time, relative to the best fixed quota, by the spread
+// of times.
 var dbwBounds = []struct{ alpha, ratio float64 }{{0, 1.1}, {0.2, 1.1}, {0.5, 1.2}, {1, 1.4}}
 
-// dbwClaims checks what is claimed of dbw.
+// dbwClaims checks the claims about dbw.
 func dbwClaims(r *DBWResult) []Claim {
 	c := claims{rows: r.Rows()}
 	c.withoutStragglers()
@@ -85,7 +86,7 @@ func (c *claims) ratios() {
 	c.add("in the median cell at most 1.05", middle(all) <= 1.05, "%.3f, of %d cells", middle(all), len(all))
 }
 
-// rivals compares dbw with the other controllers, and names where they win.
+// rivals compares dbw with the other controllers, and lists where they win.
 func (c *claims) rivals() {
 	own := c.own()
 	var mine []float64
@@ -94,7 +95,7 @@ func (c *claims) rivals() {
 	}
 	for _, name := range rivals(c.rows) {
 		if strings.HasPrefix(name, "dbw:") && name != "dbw:paper" {
-			continue // it is ours
+			continue // a variant of dbw
 		}
 		var theirs []float64
 		var wins []string
@@ -137,12 +138,12 @@ func (c *claims) slowdown(set DBWSet) {
 	}
 }
 
-// cell names a cell: the set, the batch size, the learning rate and the spread of times.
+// cell names a cell: data set, batch size, learning rate and spread of times.
 func (r *DBWRow) cell() string {
 	return fmt.Sprintf("%s batch %d rate %g alpha %g", r.Data, r.Batch, r.Rate, r.Alpha)
 }
 
-// rivals lists the controllers but dbw, in order.
+// rivals lists the controllers other than dbw, in order.
 func rivals(rows []DBWRow) []string {
 	var names []string
 	for _, r := range rows {

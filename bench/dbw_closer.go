@@ -13,14 +13,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
 )
 
-// DBWFixed is what a fixed quota takes to the target.
+// DBWFixed is the time of a fixed quota to the target.
 type DBWFixed struct {
 	Alpha   float64       `json:"alpha"`
 	Quota   int           `json:"quota"`
 	Seconds record.Number `json:"seconds"`
 }
 
-// oracle returns what every fixed quota takes, for each spread of times.
+// oracle returns the times of all fixed quotas, for each spread of times.
 func (s *sweep) oracle(w *workload) (all []DBWFixed, err error) {
 	for _, alpha := range s.cfg.Alphas {
 		for _, k := range s.cfg.Quotas {
@@ -34,22 +34,22 @@ func (s *sweep) oracle(w *workload) (all []DBWFixed, err error) {
 	return all, nil
 }
 
-// DBWRun is one run to the target, with the first of the seeds.
+// DBWRun is one run to the target, with the first seed.
 type DBWRun struct {
 	Controller string     `json:"controller"`
 	Alpha      float64    `json:"alpha"`
 	Points     []DBWPoint `json:"points"`
 }
 
-// DBWPoint is a step of a run.
+// DBWPoint is one step of a run.
 type DBWPoint struct {
 	Seconds float64       `json:"seconds"`
 	Quota   uint32        `json:"quota"`
-	Loss    record.Number `json:"loss"` // null: not looked at
+	Loss    record.Number `json:"loss"` // null: not computed
 	Reason  string        `json:"reason,omitempty"`
 }
 
-// fixedQuota is the preset of a fixed quota of n workers.
+// fixedQuota returns the preset of a fixed quota of n workers.
 func fixedQuota(quota, n int) string {
 	if quota == n {
 		return "bsp"
@@ -57,7 +57,7 @@ func fixedQuota(quota, n int) string {
 	return fmt.Sprintf("backup:%d", n-quota)
 }
 
-// fixedName says what preset is a fixed quota in words.
+// fixedName describes a preset, if it is a fixed quota, in words.
 func fixedName(preset string, n int) string {
 	if preset == "bsp" {
 		return fmt.Sprintf("fixed %d", n)
@@ -70,10 +70,10 @@ func fixedName(preset string, n int) string {
 	return preset
 }
 
-// middleAlpha is the spread of times of what is looked at more closely.
+// middleAlpha returns the spread of times for the additional measurements.
 func (c *DBWConfig) middleAlpha() float64 { return c.Alphas[len(c.Alphas)/2] }
 
-// runs returns runs of the controllers, of the best fixed quota and of all workers.
+// runs returns runs of the controllers, of the best fixed quota, and of all workers.
 func (s *sweep) runs(w *workload, controllers []string) ([]DBWRun, error) {
 	x := situation{alpha: s.cfg.middleAlpha(), busy: s.cfg.Busy}
 	quota, _, err := s.best(w.steps, x)
@@ -92,7 +92,7 @@ func (s *sweep) runs(w *workload, controllers []string) ([]DBWRun, error) {
 	})
 }
 
-// points returns each step of a run to the target, and its seconds.
+// points returns the steps of a run to the target, and its seconds.
 func (s *sweep) points(w *workload, controller string, x situation, seed uint64) (points []DBWPoint, seconds float64, err error) {
 	seconds, err = s.follow(w, controller, x, seed, func(e kintsugi.StepEvent, loss float64) {
 		points = append(points, DBWPoint{e.Time.Sub(sim.Epoch()).Seconds(), e.Quota, record.Number(loss), e.Reason})
@@ -103,18 +103,19 @@ func (s *sweep) points(w *workload, controller string, x situation, seed uint64)
 // DBWSlowdown is a run in which half of the workers become five times slower.
 type DBWSlowdown struct {
 	Controller string        `json:"controller"`
-	Seconds    record.Number `json:"seconds"`             // to the target, the mean of the seeds
-	Before     record.Number `json:"median_quota_before"` // null: the target was reached before a step on that side
+	Seconds    record.Number `json:"seconds"`             // to the target, mean over the seeds
+	Before     record.Number `json:"median_quota_before"` // null: the target was reached before any such step
 	After      record.Number `json:"median_quota_after"`
-	Settled    record.Number `json:"steps_to_settle"` // until five quotas in a row were no more than half of the workers; of the slowest seed
+	Settled    record.Number `json:"steps_to_settle"` // until five quotas in a row were at most half of the workers; of the slowest seed
 	Points     []DBWPoint    `json:"points"`          // of the first seed
 }
 
 const slowFrom, slowFactor = 30.0, 5.0
 
-// slowdown slows half of the workers while the run is under way. Times do not spread, so that before it all are worth
-// waiting for, and after it one half. dbw is set beside the fixed quota that is best when nobody slows down, and the
-// one that is best when they do, which nobody can know before.
+// slowdown slows down half of the workers during the run. Times do not vary, so waiting for all
+// workers is best before the slowdown, and for half of them after it. dbw is compared with two
+// fixed quotas: the best without a slowdown, and the best with it, which nobody can know in
+// advance.
 func (s *sweep) slowdown(w *workload) ([]DBWSlowdown, error) {
 	x := situation{busy: s.cfg.Busy}
 	before, _, err := s.best(w.steps, x)
@@ -168,8 +169,8 @@ func (s *sweep) slowed(w *workload, controller string, x situation) (DBWSlowdown
 	return r, nil
 }
 
-// settles returns how many steps there are before the first of five in a row that wait for no more than quota; +Inf:
-// there are no such five.
+// settles returns the number of steps before the first of five in a row that wait for at most quota
+// gradients, or +Inf.
 func settles(points []DBWPoint, quota int) float64 {
 	few := 0
 	for i, p := range points {

@@ -15,7 +15,7 @@ func WriteDBW(dir string, about Experiment, result *DBWResult) (page string, err
 	return writeExperiment(dir, "dbw.html", table, dbwPage(about, result))
 }
 
-// dbwView is what dbw.html is filled with.
+// dbwView is the data of dbw.html.
 type dbwView struct {
 	About  Experiment
 	Claims []Claim
@@ -28,7 +28,7 @@ type dbwSetView struct {
 	Tables  []Table
 }
 
-// dbwColours are those of the policies, whatever the figure. Fixed quotas are grey.
+// dbwColours are the colours of the policies in all figures. Fixed quotas are grey.
 var dbwColours = map[string]string{
 	"dbw": "#d55e00", "dbw:paper": "#0072b2", "bdbw": "#009e73", "adasync:1": "#cc79a7", "adasync:4": "#56b4e9", "dbw:joint": "#b8860b",
 }
@@ -40,7 +40,7 @@ func dbwColour(name string) string {
 	return "#888888"
 }
 
-// fixedColour tells fixed quotas apart that are in one figure.
+// fixedColour distinguishes the fixed quotas in one figure.
 func fixedColour(i int) string { return []string{"#888888", "#444444", "#bbbbbb"}[i%3] }
 
 func dbwPage(about Experiment, r *DBWResult) dbwView {
@@ -57,7 +57,7 @@ func dbwPage(about Experiment, r *DBWResult) dbwView {
 	return v
 }
 
-// where says which cell a closer look is at.
+// where names the cell of the additional measurements.
 func (s *DBWSet) where() string {
 	return fmt.Sprintf("batch %d, learning rate %g, alpha %g", s.Ways[0].Batch, s.Ways[0].Rate, s.Runs[0].Alpha)
 }
@@ -96,7 +96,7 @@ func (s *DBWSet) ratioFigure() figure {
 	return f
 }
 
-// fixedFigure draws what each fixed quota takes, the sweep that dbw spares.
+// fixedFigure draws the time of each fixed quota: the sweep that dbw makes unnecessary.
 func (s *DBWSet) fixedFigure() figure {
 	f := figure{Title: "Every fixed quota", XLabel: "gradients that a step waits for", Text: "Seconds to the target with the same quota in every step, for each spread of times. " +
 		"Dashed: dbw, which is told none of this. Batch size and learning rate as below."}
@@ -163,7 +163,7 @@ func (s *DBWSet) quotaFigure() figure {
 	return f
 }
 
-// estimateFigures draw estimates beside the truth, in the situation of the runs.
+// estimateFigures draw the estimates beside the true values, in the situation of the runs.
 func (s *DBWSet) estimateFigures() (figures []figure) {
 	for _, e := range s.Estimates {
 		if e.Alpha != s.Runs[0].Alpha {
@@ -197,7 +197,8 @@ func (s *DBWSet) estimateFigures() (figures []figure) {
 	return append(figures, f)
 }
 
-// slowdownFigure draws the quota while half of the workers slow down, with the reasons under the pointer.
+// slowdownFigure draws the quota while half of the workers slow down, with the reasons at the
+// pointer.
 func (s *DBWSet) slowdownFigure() figure {
 	f := figure{Title: "Half of the workers slow down", XLabel: "seconds", Text: fmt.Sprintf("Half of the workers become %g times slower after %g s. The quota of each step of dbw, one seed; "+
 		"the reason that it gave is under the pointer.", slowFactor, slowFrom)}

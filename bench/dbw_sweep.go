@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// sweep is a measurement under way, on one data set.
+// sweep is the measurement on one data set.
 type sweep struct {
 	cfg      *DBWConfig
 	ctx      context.Context
@@ -24,38 +24,39 @@ type sweep struct {
 	clocks   map[clockKey][]float64
 }
 
-// situation is how long workers take and what they do about newer parameters.
+// situation is the distribution of times, and the policy of busy workers.
 type situation struct {
 	alpha float64
 	busy  kintsugi.Busy
-	slow  bool // half of the workers become slower on the way
+	slow  bool // half of the workers become slower during the run
 }
 
-// clockKey names a run without a model: when each step is released.
+// clockKey identifies a run without a model, for the release times of its steps.
 type clockKey struct {
 	situation
 	quota int
 	seed  uint64
 }
 
-// workload is a batch size and a learning rate, and how many steps each fixed quota takes to the target.
+// workload is a batch size and a learning rate, with the number of steps of each fixed quota to the
+// target.
 type workload struct {
 	problem       *sim.Softmax
 	batch         int
 	rate, target  float64
-	steps, scaled map[int][]float64 // by quota, by seed: those to judge on, then those to choose on
+	steps, scaled map[int][]float64 // by quota, by seed: first the seeds to judge on, then those to choose on
 }
 
-const lossEvery = 4 // steps between two looks at the loss; between them it is a straight line
+const lossEvery = 4 // steps between two losses; the loss is interpolated linearly between them
 
-// seeds are those to judge on, and then those to choose the fixed quota on.
+// seed returns the i-th seed: first those to judge on, then those to choose the fixed quota on.
 func (s *sweep) seed(i int) uint64 { return uint64(1 + i) }
 
 func schedule(rate float64) conductor.Schedule {
 	return conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: rate}
 }
 
-// workload finds the target and the steps of all fixed quotas to it.
+// workload determines the target, and the steps of all fixed quotas to it.
 func (s *sweep) workload(batch int, rate float64) (*workload, error) {
 	w := &workload{problem: s.model.WithBatch(batch), batch: batch, rate: rate, steps: make(map[int][]float64), scaled: make(map[int][]float64)}
 	n := s.cfg.Workers
@@ -99,11 +100,11 @@ func (s *sweep) workload(batch int, rate float64) (*workload, error) {
 	})
 }
 
-// scaledQuota reports whether a quota is also measured at a rate proportional to it: each quarter of the workers. A
-// small one would take steps without end.
+// scaledQuota reports whether a quota is also measured at a learning rate proportional to it: each
+// quarter of the workers. Small quotas would take too many steps.
 func scaledQuota(k, n int) bool { return 4*k%n == 0 }
 
-// stepsTo returns how many steps a fixed quota takes to the target, +Inf for more than limit.
+// stepsTo returns the number of steps of a fixed quota to the target, or +Inf if more than limit.
 func (s *sweep) stepsTo(w *workload, quota int, rate float64, limit kintsugi.Step, seed uint64) (float64, error) {
 	cross := crossings{target: w.target, before: w.problem.Loss(make([]float32, w.problem.Values())), at: math.Inf(1)}
 	_, err := sim.Train(sim.Training{
@@ -116,21 +117,22 @@ func (s *sweep) stepsTo(w *workload, quota int, rate float64, limit kintsugi.Ste
 	return cross.at, err
 }
 
-// exponential returns times of which the part alpha is exponentially distributed, with a mean of a second.
+// exponential returns times with mean one second, of which the share alpha is exponentially
+// distributed.
 func exponential(alpha float64) sim.Times {
 	t, err := sim.ParseTimes(fmt.Sprintf("exp:%g", alpha), 1)
 	if err != nil {
-		panic(fmt.Sprintf("bench: alpha %v: %v", alpha, err)) // the caller has not checked its configuration
+		panic(fmt.Sprintf("bench: alpha %v: %v", alpha, err)) // the caller must check its configuration
 	}
 	return t
 }
 
-// crossings finds where a loss, drawn as straight lines, first meets a target.
+// crossings finds where a linearly interpolated loss first reaches a target.
 type crossings struct {
 	target, before, when, at float64
 }
 
-// add takes the loss at a moment and reports whether it has met the target.
+// add adds the loss at a time, and reports whether it has reached the target.
 func (c *crossings) add(when, loss float64) bool {
 	if loss <= c.target {
 		c.at = c.when + (c.before-c.target)/(c.before-loss)*(when-c.when)
@@ -140,7 +142,7 @@ func (c *crossings) add(when, loss float64) bool {
 	return false
 }
 
-// clock returns when each step with a fixed quota is released.
+// clock returns the release times of the steps with a fixed quota.
 func (s *sweep) clock(key clockKey, steps int) ([]float64, error) {
 	s.mu.Lock()
 	known := s.clocks[key]
@@ -164,9 +166,9 @@ func (s *sweep) clock(key clockKey, steps int) ([]float64, error) {
 	return at, err
 }
 
-const askSeconds = 0.05 // of Pull: the way to a server and back, in mean times of a gradient
+const askSeconds = 0.05 // of Pull: round trip to a server, in mean times of a gradient
 
-// under returns a run in a situation, of which all else is still to be said.
+// under returns a Training for a situation, with the other fields unset.
 func (s *sweep) under(x situation) sim.Training {
 	t := sim.Training{Workers: s.cfg.Workers, Times: exponential(x.alpha), Ask: askSeconds}
 	if x.slow {
@@ -175,7 +177,7 @@ func (s *sweep) under(x situation) sim.Training {
 	return t
 }
 
-// fixed returns the seconds to the target of a fixed quota, by seed.
+// fixed returns the seconds of a fixed quota to the target, by seed.
 func (s *sweep) fixed(steps map[int][]float64, quota int, x situation) ([]float64, error) {
 	seconds := make([]float64, 2*s.cfg.Seeds)
 	for i, n := range steps[quota] {
@@ -193,8 +195,8 @@ func (s *sweep) fixed(steps map[int][]float64, quota int, x situation) ([]float6
 	return seconds, nil
 }
 
-// best chooses the fixed quota that is fastest on the seeds to choose on, and returns what it takes
-// on those to judge on.
+// best chooses the fixed quota that is fastest on the seeds to choose on, and returns its time on
+// the seeds to judge on.
 func (s *sweep) best(steps map[int][]float64, x situation) (quota int, seconds float64, err error) {
 	least := math.Inf(1)
 	seconds = math.Inf(1)

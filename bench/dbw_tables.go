@@ -48,7 +48,7 @@ func (s *DBWSet) cellsTable() Table {
 	return t
 }
 
-// waysTable sets what busy workers can do side by side: seconds to the target.
+// waysTable compares the policies of busy workers: seconds to the target.
 func (s *DBWSet) waysTable() Table {
 	t := Table{Title: s.Data + ": seconds to the target, by what a busy worker does about newer parameters", Header: []string{"ALPHA", "QUOTA"}}
 	var ways []string
@@ -115,7 +115,7 @@ func (r *DBWResult) claimsTable() Table {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// known returns a number, +Inf for one that is not: the target was not reached.
+// known returns the number, or +Inf if it is unknown because the target was not reached.
 func known(v record.Number) float64 {
 	if !v.Known() {
 		return math.Inf(1)

@@ -13,26 +13,26 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
-// DBWEstimate compares an estimate of dbw with the truth.
+// DBWEstimate compares an estimate of dbw with the true value.
 type DBWEstimate struct {
 	Alpha    float64       `json:"alpha"`
 	Estimate string        `json:"estimate"`
-	Bias     record.Number `json:"bias"`  // mean of the estimates over that of the truths, less 1
+	Bias     record.Number `json:"bias"`  // mean of the estimates over that of the true values, minus 1
 	Error    record.Number `json:"error"` // median of the relative errors
 	Looks    []DBWLook     `json:"looks"`
 }
 
-// DBWLook is a look at an estimate and the truth, after a step.
+// DBWLook is an estimate and the true value after one step.
 type DBWLook struct {
 	Step     kintsugi.Step `json:"step"`
 	Estimate float64       `json:"estimate"`
 	Truth    float64       `json:"truth"`
 }
 
-const looksEvery = 5 // steps between two looks at the whole set
+const looksEvery = 5 // steps between two evaluations on the whole set
 
-// estimates runs dbw, whose workers are interrupted, beside the truth: the gradient of the whole
-// set and its variance, and the mean of the order statistic that a step waits for.
+// estimates runs dbw with interrupted workers. It also computes the true values: the full gradient
+// and its variance, and the mean of the order statistic that a step waits for.
 func (s *sweep) estimates(w *workload) ([]DBWEstimate, error) {
 	all := make([][]DBWEstimate, len(s.cfg.Alphas))
 	err := each(s.ctx, s.cfg.Parallel, len(all), func(_ context.Context, i int) (err error) {
@@ -72,7 +72,8 @@ func (s *sweep) estimated(w *workload, alpha float64) ([]DBWEstimate, error) {
 	return found, nil
 }
 
-// orderStatistic returns the mean of the k-th smallest of n times of which the part alpha is exponential.
+// orderStatistic returns the mean of the k-th smallest of n times, of which the share alpha is
+// exponential.
 func orderStatistic(k, n int, alpha float64) float64 {
 	mean := 1 - alpha
 	for i := range k {
@@ -85,7 +86,7 @@ func (e *DBWEstimate) add(step kintsugi.Step, estimate, truth float64) {
 	e.Looks = append(e.Looks, DBWLook{step, estimate, truth})
 }
 
-// conclude sums the looks up.
+// conclude computes the summary from the looks.
 func (e *DBWEstimate) conclude() {
 	var estimates, truths float64
 	var errors []float64
@@ -96,13 +97,13 @@ func (e *DBWEstimate) conclude() {
 	e.Bias, e.Error = record.Number(estimates/truths-1), record.Number(middle(errors))
 }
 
-// DBWCost is what the controller takes of a step, with all that it is told of it.
+// DBWCost is the time of the controller per step, including its input.
 type DBWCost struct {
 	Members      int     `json:"members"`
 	Microseconds float64 `json:"microseconds"`
 }
 
-// dbwCost measures it, the least of three times: other programs only add to it.
+// dbwCost measures it as the minimum of three runs: other programs can only add to it.
 func dbwCost() ([]DBWCost, error) {
 	var all []DBWCost
 	for _, n := range []int{16, 1000} {
@@ -119,7 +120,8 @@ func dbwCost() ([]DBWCost, error) {
 	return all, nil
 }
 
-// perStep returns what the controller takes of a step of n workers, which all finish a gradient of every version.
+// perStep returns the controller's time per step with n workers, each of which finishes a gradient
+// of every version.
 func perStep(n, steps int) (time.Duration, error) {
 	c, err := dbw.New("dbw", kintsugi.Wait)
 	if err != nil {

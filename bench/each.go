@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// each runs f for 0 … n−1, up to threads at the same time. After the first error, which it returns, and after ctx has
-// ended no more begin.
+// each calls f for 0 … n−1, up to threads calls at the same time. It starts no more calls after the
+// first error, which it returns, or when ctx has ended.
 func each(ctx context.Context, threads, n int, f func(ctx context.Context, i int) error) error {
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, threads))
@@ -29,12 +29,13 @@ func each(ctx context.Context, threads, n int, f func(ctx context.Context, i int
 	return ctx.Err()
 }
 
-// countdown tells how many of a number of runs are done, and how long the others take at the same rate.
+// countdown reports how many of a number of runs are finished, and how long the rest takes at the
+// same rate.
 type countdown struct {
 	to    io.Writer
 	of    int
 	start time.Time
-	share bool // tell the share of what is done, not the number of runs
+	share bool // report the finished share instead of the number of runs
 
 	mu   sync.Mutex
 	done int
@@ -44,10 +45,10 @@ func newCountdown(to io.Writer, of int) *countdown {
 	return &countdown{to: to, of: of, start: time.Now()}
 }
 
-// ended notes the end of a run that text describes.
+// ended notes the end of the run that text describes.
 func (c *countdown) ended(text string) { c.advanced(1, text) }
 
-// advanced notes the end of what text describes, which counts as so many runs.
+// advanced notes the end of what text describes, which counts as by runs.
 func (c *countdown) advanced(by int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

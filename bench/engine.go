@@ -12,25 +12,25 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Question: how fast is a gradient? The same gradient of the same batch by the native engine, by
-// Gorgonia as it composes a network of its own operations, and by Gorgonia with whole layers as
-// operations; and, in the same rounds, a square matrix product, which is what the machine can do.
-// The claim that could be false: the native engine computes convolutions five times faster than
-// Gorgonia's operations on one thread, at more than a third of the product's rate.
+// Question: how fast is a gradient? The same gradient of the same batch is computed by the native
+// engine, by Gorgonia with a network of its own operations, and by Gorgonia with whole layers as
+// operations. A square matrix product in the same rounds shows what the machine can do. The claim
+// that could be false: on one thread, the native engine computes convolutions five times faster
+// than Gorgonia's operations, and at more than a third of the product's rate.
 
-// EngineConfig says what EngineSpeed measures.
+// EngineConfig configures EngineSpeed.
 type EngineConfig struct {
 	Models   []*models.Description
-	Batch    int           // examples of a gradient
-	Threads  []int         // to measure with
+	Batch    int           // number of examples per gradient
+	Threads  []int         // numbers of threads to measure with
 	Variants []string      // of EngineVariants
-	Rounds   int           // interleaved measurements of each
-	AtLeast  time.Duration // of one measurement
+	Rounds   int           // number of interleaved measurements of each
+	AtLeast  time.Duration // duration of one measurement
 	Progress io.Writer
 }
 
-// EngineVariants are what EngineSpeed knows: the native engine with the fastest BLAS that is installed and without
-// any, and Gorgonia with its own operations and with this project's.
+// EngineVariants lists the variants of EngineSpeed: the native engine with the fastest installed
+// BLAS and without any, and Gorgonia with its own operations and with those of this project.
 func EngineVariants() []string {
 	return []string{"native", "native-noblas", "gorgonia", "gorgonia-fused"}
 }
@@ -48,9 +48,9 @@ type EngineRow struct {
 	Low          float64 `json:"ms_low"` // quartiles
 	High         float64 `json:"ms_high"`
 	GFLOPS       float64 `json:"gflop_per_s"`
-	SgemmGFLOPS  float64 `json:"sgemm_gflop_per_s"` // with as many threads
-	Fraction     float64 `json:"fraction_of_sgemm"` // median of the rounds' fractions
-	Speedup      float64 `json:"times_gorgonia"`    // median of the rounds' ratios; 0: gorgonia was not measured
+	SgemmGFLOPS  float64 `json:"sgemm_gflop_per_s"` // with the same number of threads
+	Fraction     float64 `json:"fraction_of_sgemm"` // median of the fractions in each round
+	Speedup      float64 `json:"times_gorgonia"`    // median of the ratios in each round; 0: gorgonia was not measured
 }
 
 // EngineSpeed measures every variant of every model with every number of threads.
@@ -143,10 +143,11 @@ func engineRow(d *models.Description, v, own *Timed, products []*Timed, rounds, 
 	return r
 }
 
-// openVariant opens a model, and says what has to be done before each of its measurements: a library's number of
-// threads is a setting of the process. It returns no model for layers that Gorgonia has no operations for.
+// openVariant opens a model, and returns a function to call before each of its measurements: the
+// number of threads of a library is a setting of the process. The model is nil if Gorgonia lacks
+// operations for its layers.
 func openVariant(name string, d *models.Description, batch, threads int) (m models.Model, use func(), err error) {
-	library, inside := "auto", threads // threads of the library
+	library, inside := "auto", threads // number of threads of the library
 	if name == "native-noblas" {
 		library = "builtin"
 	}
@@ -158,7 +159,7 @@ func openVariant(name string, d *models.Description, batch, threads int) (m mode
 		return nil, nil, err
 	}
 	use = func() {
-		if impl, err := blas.Open(library, inside); err == nil { // it has been opened before
+		if impl, err := blas.Open(library, inside); err == nil { // it was opened before
 			models.UseBLAS(impl)
 		}
 	}
@@ -207,13 +208,13 @@ func (s *step) run(m models.Model) {
 	}
 }
 
-// squareEdge is the edge of the matrices whose product says what the machine can do: large enough
-// for a library's best rate, small enough for a third-level cache.
+// squareEdge is the side of the matrices for the product that shows what the machine can do: large
+// enough for a library's best rate, small enough for a third-level cache.
 const squareEdge = 1024
 
 const squareFLOPs = 2.0 * squareEdge * squareEdge * squareEdge
 
-// squares returns a square product by each library that may be the fastest.
+// squares returns a square product for each library that might be the fastest.
 func squares(threads int) ([]*Timed, error) {
 	a, b, c := make([]float32, squareEdge*squareEdge), make([]float32, squareEdge*squareEdge), make([]float32, squareEdge*squareEdge)
 	for i := range a {
@@ -227,7 +228,7 @@ func squares(threads int) ([]*Timed, error) {
 		all = append(all, &Timed{Row: Row{Variant: name}, Run: func(times int) {
 			impl, err := blas.Open(name, threads)
 			if err != nil {
-				return // it has been opened before
+				return // it was opened before
 			}
 			gemm := blas.GemmOf(impl)
 			for range times {

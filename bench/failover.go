@@ -14,28 +14,28 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: how long from the SIGKILL of a server to the next step that is committed after it?
-// Servers are drawn and killed at random steps, so far apart that the one before is back and has
-// caught up. The claims that could be false: with chain half of the kills take at most 0.3 s and
-// none more than 1 s, with stateless half take at most 0.5 s, also where a stranger keeps all cores
-// busy; and neither takes a step back, but chain:paper does. The published system took 10 to 14 s
-// with chains and 23 s with checkpoints (20 s of them a pause).
+// Question: how much time passes between the SIGKILL of a server and the next step that is
+// committed after it? Servers are drawn and killed at random steps, far enough apart that the last
+// one is back and has caught up. The claims that could be false: with chain, half of the kills take
+// at most 0.3 s and none more than 1 s; with stateless, half take at most 0.5 s; both also while
+// another program keeps all cores busy. Neither takes a step back, but chain:paper does. The
+// published system took 10 to 14 s with chains, and 23 s with checkpoints (20 s of them a pause).
 
-// FailoverConfig says what Failover measures.
+// FailoverConfig configures Failover.
 type FailoverConfig struct {
-	Kills            int // of each row
+	Kills            int // number in each row
 	Seed             uint64
-	Recoveries       []string // train's --recovery
-	Loaded           []bool   // beside a process of a stranger that keeps all cores busy, or not
+	Recoveries       []string // values of train's --recovery
+	Loaded           []bool   // whether another program keeps all cores busy
 	Model            string
 	Servers, Workers int
-	Every            int // steps from one kill to the next
+	Every            int // steps between two kills
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
-// FailoverRow is one way to recover.
+// FailoverRow is the result for one recovery.
 type FailoverRow struct {
 	Name     string  `json:"name"`
 	Recovery string  `json:"recovery"`
@@ -46,17 +46,17 @@ type FailoverRow struct {
 	P50      float64 `json:"p50_seconds"`
 	P99      float64 `json:"p99_seconds"`
 	Longest  float64 `json:"max_seconds"`
-	Lost     uint64  `json:"lost_steps"` // of all kills together
-	OK       bool    `json:"ok"`         // the claim holds, where there is one
+	Lost     uint64  `json:"lost_steps"` // total over all kills
+	OK       bool    `json:"ok"`         // the claim holds, or there is none
 }
 
-// killsOfARun are how many kills a run meets, and failoverFirst is the step of the first one.
+// killsOfARun is the number of kills in a run, and failoverFirst the step of the first one.
 const (
 	killsOfARun   = 10
 	failoverFirst = 100
 )
 
-// Failover kills the servers of one run after the other.
+// Failover kills servers in one run after the other.
 func Failover(ctx context.Context, cfg FailoverConfig) ([]FailoverRow, error) {
 	var rows []FailoverRow
 	for _, loaded := range cfg.Loaded {
@@ -112,10 +112,10 @@ func (cfg *FailoverConfig) row(ctx context.Context, recovery string, loaded bool
 	return r, nil
 }
 
-// copied reports whether replicas get copies, so that a server that dies takes some steps along.
+// copied reports whether replicas get copies, so that some steps are lost with a server.
 func copied(recovery string) bool { return strings.HasPrefix(recovery, "chain:paper") }
 
-// flags are those of a run that meets n kills.
+// flags returns the flags of a run with n kills.
 func (cfg *FailoverConfig) flags(rng *rand.Rand, recovery string, seed uint64, n int) []string {
 	flags := []string{"--model", cfg.Model, "--recovery", recovery, "--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers),
 		"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(failoverFirst + n*cfg.Every), "--eval-every", "1000000"}
@@ -133,11 +133,11 @@ func (cfg *FailoverConfig) book(name string, run *record.Run, kills []KillsRow, 
 			continue
 		}
 		took := float64(f.RecoverySeconds)
-		if !f.RecoverySeconds.Known() { // no step has followed: it takes longer than there was time for
+		if !f.RecoverySeconds.Known() { // no step followed: the recovery takes longer than the run had time
 			took = run.Summary.WallSeconds - f.Seconds
 		}
 		lost := f.LostSteps
-		if copied(strings.TrimPrefix(name, "failover/")) { // where some shards stay as they are, those of the others
+		if copied(strings.TrimPrefix(name, "failover/")) { // if some shards are kept, those of the others
 			lost += uint64(math.Round(f.PartialAge))
 		}
 		fmt.Fprintf(cfg.Progress, "%s: %s killed at step %d: next step after %.3f s, %d steps lost\n", name, f.Part, f.Step, took, lost)

@@ -16,33 +16,35 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Question: what is left of Training Through Failure (Cao, Luo, Gan and Jinesh, 2024)? It trains a
-// small network on Fashion-MNIST with a parameter server that is killed once or twice and is away
-// for twenty seconds, in five configurations, one run of each. Here each configuration trains with
-// several seeds, in real processes that are killed by SIGKILL at a fixed update.
+// Question: how do the results of Training Through Failure (Cao, Luo, Gan and Jinesh, 2024) hold
+// up? The paper trains a small network on Fashion-MNIST with a parameter server that is killed once
+// or twice and is away for twenty seconds, in five configurations, with one run of each. Here each
+// configuration trains with several seeds, in real processes that are killed by SIGKILL at a fixed
+// update.
 //
-// Two things of the published program change its conclusions, so both are repeated as they were and
-// put right: its network has a ReLU on the logits (cnn:relu-logits; its gradients are summed over
-// the workers), and of two restores the first finds no checkpoint (the presets that end in
-// :shipped).
+// Two properties of the published program change its conclusions. Both are repeated as they were,
+// and also corrected: its network has a ReLU on the logits (cnn:relu-logits; its gradients are
+// summed over the workers), and of two restores the first finds no checkpoint (the presets that end
+// in :shipped).
 //
-// A gradient takes as long as there, by --gradient-time: it waits, and so several runs share a
-// machine without disturbing one another, and twenty seconds are as many gradients as they were.
+// A gradient takes as long as in the paper, because of --gradient-time: it waits. So several runs
+// can share a machine without disturbing one another, and twenty seconds are as many gradients as
+// in the paper.
 
-// FailurePreset is a way to survive, and a way to count.
+// FailurePreset is a recovery combined with a way to count gradients.
 type FailurePreset struct {
 	Name     string   // in tables and for --presets
 	Recovery string   // train's --recovery
-	Async    bool     // every gradient is a step; else a step has one of each worker
-	Servers  int      // that it takes, for a model that one could hold
-	Flags    []string // for train, besides
-	Die      int      // that die together, from server 0 on; 0: server 0 alone
+	Async    bool     // every gradient is a step; otherwise a step has one of each worker
+	Servers  int      // number of servers, for a model that fits on one
+	Flags    []string // for train, in addition
+	Die      int      // number of servers that die together, from server 0 on; 0: only server 0
 	Forgets  bool     // of two restores the first finds no checkpoint
-	Copies   bool     // replicas get a copy as often as there is a checkpoint, and each kill takes the server that most shards have their head on
-	Paper    string   // its name in the paper; empty: it is not there
+	Copies   bool     // replicas get copies as often as there are checkpoints, and each kill takes the server that heads the most shards
+	Paper    string   // name in the paper; empty: not in the paper
 }
 
-// FailurePresets are those that are compared. A preset that train does not know is left out.
+// FailurePresets are the compared presets. A preset that train does not accept is left out.
 var FailurePresets = []FailurePreset{
 	{Name: "checkpoint", Recovery: "checkpoint", Servers: 1, Paper: "sync checkpoint"},
 	{Name: "checkpoint/async", Recovery: "checkpoint", Async: true, Servers: 1, Paper: "async checkpoint"},
@@ -55,17 +57,18 @@ var FailurePresets = []FailurePreset{
 	{Name: "stateless", Recovery: "stateless", Servers: 1},
 	{Name: "stateless/async", Recovery: "stateless", Async: true, Servers: 1, Paper: "stateless"},
 	{Name: "stateless:paper/async", Recovery: "stateless:paper", Async: true, Servers: 1, Paper: "stateless"},
-	{Name: "gold", Recovery: "gold", Servers: 2, Die: 2}, // their memory is left
+	{Name: "gold", Recovery: "gold", Servers: 2, Die: 2}, // their memory survives
 	{Name: "gold/async", Recovery: "gold", Async: true, Servers: 2, Die: 2},
 	{Name: "gold:lost", Recovery: "gold", Servers: 3, Flags: lost, Die: 2},
 	{Name: "gold:lost/async", Recovery: "gold", Async: true, Servers: 3, Flags: lost, Die: 2},
 }
 
-// lost are the flags with which the deaths of two of three servers leave nothing of one shard,
-// neither in memory nor on another server: it comes back from the running checkpoint.
+// lost are flags with which one shard is lost completely, in memory and on other servers, when two
+// of three servers die: it comes back from the running checkpoint.
 var lost = []string{"--replicas", "2"}
 
-// OutagePresets are the ways in which workers spend an outage, and what they are compared with.
+// OutagePresets are the ways in which workers spend an outage, and the presets they are compared
+// with.
 var OutagePresets = []FailurePreset{
 	{Name: "checkpoint", Recovery: "checkpoint", Async: true, Servers: 1},
 	{Name: "wait", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--outage", "wait"}},
@@ -77,27 +80,27 @@ var OutagePresets = []FailurePreset{
 	{Name: "gold:lost", Recovery: "gold", Async: true, Servers: 3, Flags: lost, Die: 2},
 }
 
-// FailureConfig says what Failure measures.
+// FailureConfig configures Failure.
 type FailureConfig struct {
 	Models       []string
 	Presets      []FailurePreset
 	Workers      []int
-	Kills        []int  // in a run
-	Calm         string // the preset whose undisturbed runs all others are compared with; empty: each has its own
+	Kills        []int  // number of kills in a run
+	Calm         string // the preset whose undisturbed runs all others are compared with; empty: each with its own
 	Seeds        int
-	Updates      int   // gradients of each worker in a run
-	KillAt       []int // by kill: the update of a worker after which it happens
+	Updates      int   // number of gradients of each worker in a run
+	KillAt       []int // by kill: the update of a worker after which the kill happens
 	SaveEvery    int   // updates of a worker between two checkpoints
 	Outage       time.Duration
 	GradientTime time.Duration
-	Parallel     int // workers at the same time, of all runs together
+	Parallel     int // number of workers at the same time, in all runs together
 	Binary       string
-	Flags        []string // for train, besides those above
-	Dir          string   // results of runs lie here, and are not made again
+	Flags        []string // for train, in addition to the above
+	Dir          string   // folder for the results of runs; results in it are not computed again
 	Progress     io.Writer
 }
 
-// Check returns what is wrong with a configuration, or nil.
+// Check returns an error if the configuration is invalid.
 func (cfg *FailureConfig) Check() error {
 	switch {
 	case len(cfg.Models) == 0 || len(cfg.Presets) == 0 || len(cfg.Workers) == 0 || len(cfg.Kills) == 0 || cfg.Seeds < 1:
@@ -123,14 +126,14 @@ type FailureCell struct {
 	Seed    uint64
 }
 
-// Name returns the name of a cell, which is that of its file as well.
+// Name returns the name of a cell, which is also that of its file.
 func (c FailureCell) Name() string {
 	return fmt.Sprintf("%s_%s_w%d_k%d_s%d", strings.NewReplacer(":", "-", "/", "-").Replace(c.Model), strings.NewReplacer(":", "-", "/", "-").Replace(c.Preset.Name),
 		c.Workers, c.Kills, c.Seed)
 }
 
-// Cells returns the runs of the grid, those of one seed after those of another: what is there when
-// it is ended early is a whole grid of fewer seeds.
+// Cells returns the runs of the grid, seed by seed: if the experiment is stopped early, it has a
+// complete grid of fewer seeds.
 func (cfg *FailureConfig) Cells() (cells []FailureCell) {
 	for seed := range cfg.Seeds {
 		for _, model := range cfg.Models {
@@ -138,7 +141,7 @@ func (cfg *FailureConfig) Cells() (cells []FailureCell) {
 				for _, kills := range cfg.Kills {
 					for _, p := range cfg.Presets {
 						if p.Forgets && kills < 2 || kills == 0 && cfg.Calm != "" && p.Name != cfg.Calm {
-							continue // it forgets only where another kill is to come; undisturbed one is as another
+							continue // it forgets only before another kill, so undisturbed runs of it are like others
 						}
 						cells = append(cells, FailureCell{Model: model, Preset: p, Workers: workers, Kills: kills, Seed: uint64(seed + 1)})
 					}
@@ -149,15 +152,15 @@ func (cfg *FailureConfig) Cells() (cells []FailureCell) {
 	return cells
 }
 
-// Overheads of a run, for the estimate alone: seconds to start and end the processes, and of the
-// processor for each gradient with its step and its share of the evaluations.
+// Overheads for the estimate: seconds to start and end the processes, and CPU seconds for each
+// gradient with its step and its share of the evaluations.
 const (
 	startSeconds  = 6.0
 	updateSeconds = 0.016
 )
 
-// Estimate returns how long cells take: by the clock of their gradients and outages, or by the
-// processor if that takes longer.
+// Estimate returns the expected time of cells: the time of their gradients and outages, or the CPU
+// time if that is longer.
 func (cfg *FailureConfig) Estimate(cells []FailureCell, cores int) time.Duration {
 	clock, work := 0.0, 0.0
 	for _, c := range cells {
@@ -172,7 +175,8 @@ func (cfg *FailureConfig) Estimate(cells []FailureCell, cores int) time.Duration
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second)
 }
 
-// Failure makes the runs that are not there yet, and returns all. Runs that failed are missing; the error names them.
+// Failure makes the runs whose results do not exist yet, and returns all results. Failed runs are
+// missing, and the error names them.
 func Failure(ctx context.Context, cfg FailureConfig, cores int) ([]FailureRun, error) {
 	if err := os.MkdirAll(cfg.cellsDir(), 0o777); err != nil {
 		return nil, fmt.Errorf("folder for results: %w", err)
@@ -204,7 +208,8 @@ func Failure(ctx context.Context, cfg FailureConfig, cores int) ([]FailureRun, e
 	return all, err
 }
 
-// make makes runs, as many at a time as their workers allow. One that fails does not end the others.
+// make makes runs, several at a time, within the limit on workers. If one fails, the others
+// continue.
 func (cfg *FailureConfig) make(ctx context.Context, cells []FailureCell, made func(i int, r *FailureRun)) error {
 	room := semaphore.NewWeighted(int64(cfg.Parallel))
 	progress := newCountdown(cfg.Progress, len(cells))
@@ -216,7 +221,7 @@ func (cfg *FailureConfig) make(ctx context.Context, cells []FailureCell, made fu
 	for i, c := range cells {
 		need := int64(min(c.Workers, cfg.Parallel))
 		if room.Acquire(ctx, need) != nil {
-			break // the end of ctx is told by the caller
+			break // the caller reports the end of ctx
 		}
 		wg.Go(func() {
 			defer room.Release(need)
@@ -241,7 +246,7 @@ func (cfg *FailureConfig) make(ctx context.Context, cells []FailureCell, made fu
 
 func (cfg *FailureConfig) cellsDir() string { return filepath.Join(cfg.Dir, "cells") }
 
-// steps returns how many steps a number of updates of each worker are.
+// steps returns the number of steps in the given number of updates of each worker.
 func (c FailureCell) steps(updates int) int {
 	if c.Preset.Async {
 		return updates * c.Workers
@@ -249,7 +254,7 @@ func (c FailureCell) steps(updates int) int {
 	return updates
 }
 
-// String says in a line what came out.
+// String returns the result in one line.
 func (r *FailureRun) String() string {
 	s := fmt.Sprintf("%s %s, %d workers, %d kills, seed %d: %.3f", r.Model, r.Preset, r.Workers, r.Kills, r.Seed, float64(r.Final))
 	for _, k := range r.Deaths {

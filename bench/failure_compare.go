@@ -6,7 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// compare sets how far a row is above the undisturbed runs of its preset, and above the checkpoint.
+// compare computes how far a row is above the undisturbed runs of its preset, and above the
+// checkpoint.
 func (r *FailureRow) compare(rows []FailureRow) {
 	other := func(kills int, presets ...string) *FailureRow {
 		for _, p := range presets {
@@ -55,10 +56,12 @@ func (r *FailureRow) above(o *FailureRow, by func(FailurePoint) float64) (points
 	return points, deviation
 }
 
-// lastPart is the part of a run from which on its evaluations tell how it ended: one alone is noisy.
+// lastPart is the fraction of a run after which its evaluations count as its end: a single one is
+// noisy.
 const lastPart = 0.8
 
-// ahead returns how far curve a lies above curve b, at the places of b's points in the last fifth of what both have.
+// ahead returns the mean height of curve a above curve b, at the points of b in the last fifth of
+// their common range.
 func ahead(a, b []FailurePoint, by func(FailurePoint) float64) float64 {
 	if len(a) == 0 || len(b) == 0 {
 		return math.NaN()
@@ -72,14 +75,14 @@ func ahead(a, b []FailurePoint, by func(FailurePoint) float64) float64 {
 			}
 		}
 	}
-	if n == 0 { // the other one was away all that time: as it was before
+	if n == 0 { // the other one was away during all that time: use its last value
 		return heightAt(a, end, by) - heightAt(b, end, by)
 	}
 	return sum / float64(n)
 }
 
-// heightAt returns the accuracy of a curve at x: between two points on the line through them,
-// beyond the last as there; NaN before the first.
+// heightAt returns the accuracy of a curve at x: linearly interpolated between two points, constant
+// after the last, and NaN before the first.
 func heightAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) float64 {
 	for i, p := range curve {
 		switch {

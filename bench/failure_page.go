@@ -26,7 +26,7 @@ func WriteFailure(dir string, about Experiment, cfg *FailureConfig, rows []Failu
 	return writeExperiment(dir, "failure.html", table, view)
 }
 
-// failureView is what failure.html is filled with.
+// failureView is the data of failure.html.
 type failureView struct {
 	About    Experiment
 	Settings string
@@ -39,13 +39,13 @@ type failureGroup struct {
 	Figures []figure
 }
 
-// settings says in a sentence what runs are made of.
+// settings describes the runs in one sentence.
 func (cfg *FailureConfig) settings() string {
 	return fmt.Sprintf("%d updates of each worker with SGD, a learning rate of 0.01 and batches of 32; a checkpoint every %d; kills after the updates %v, each for %v; a gradient takes %v at least.",
 		cfg.Updates, cfg.SaveEvery, cfg.KillAt, cfg.Outage, cfg.GradientTime)
 }
 
-// failureColours are those of presets, whatever the figure.
+// failureColours are the colours of the presets in all figures.
 var failureColours = map[string]string{
 	"checkpoint": "#0072b2", "checkpoint/async": "#56b4e9", "checkpoint:shipped": "#444444", "checkpoint:shipped/async": "#999999",
 	"chain": "#009e73", "chain/async": "#7bc8a4", "chain:paper": "#8c6bb1", "chain:paper/async": "#c3a9dd", "stateless": "#e69f00", "stateless/async": "#d55e00",
@@ -96,7 +96,7 @@ func failureFigures(rows []FailureRow) (figures []figure) {
 			func(r FailureRow) record.Number { return r.ServerMB }, one(func(p *FailurePaper) float64 { return p.MB })))
 }
 
-// curvesFigure draws the mean accuracy of the seeds of each preset.
+// curvesFigure draws the mean accuracy over the seeds, for each preset.
 func curvesFigure(rows []FailureRow, title, label string, byTime bool) figure {
 	f := figure{Title: title, XLabel: label, Text: fmt.Sprintf("Mean over the seeds, of which there are %d.", rows[0].Seeds)}
 	if byTime {
@@ -144,7 +144,7 @@ func (r *FailureRow) curve(byTime bool) (x, y []float64) {
 	return x, y
 }
 
-// lastAt returns the accuracy of the last point of a curve up to x; NaN before the first.
+// lastAt returns the accuracy at the last point of a curve up to x, or NaN before the first.
 func lastAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) float64 {
 	height := math.NaN()
 	for _, p := range curve {
@@ -155,7 +155,8 @@ func lastAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) floa
 	return height
 }
 
-// killsFigure draws the accuracy before and after each kill, the paper's beside.
+// killsFigure draws the accuracy before and after each kill, with the values of the paper beside
+// them.
 func killsFigure(rows []FailureRow, title string) figure {
 	f := figure{Title: title, XLabel: "preset · kill", Slanted: 210, Text: "Accuracy at the last evaluation before a kill and the first after it. The pair to the right is the paper's, where it has such a run."}
 	before, after := series{name: "before", colour: "#56b4e9", dots: true}, series{name: "after", colour: "#0072b2", dots: true}
@@ -180,7 +181,7 @@ func killsFigure(rows []FailureRow, title string) figure {
 	return f
 }
 
-// besideFigure draws one number of each preset beside the paper's.
+// besideFigure draws one number of each preset beside that of the paper.
 func besideFigure(rows []FailureRow, title, text string, of func(FailureRow) record.Number, paper func(FailureRow) float64) figure {
 	f := figure{Title: title, XLabel: "preset", Slanted: 210, Text: text}
 	ours, theirs := series{name: "here", colour: "#0072b2", dots: true}, series{name: "the paper", colour: "#d55e00", dots: true}
@@ -195,7 +196,7 @@ func besideFigure(rows []FailureRow, title, text string, of func(FailureRow) rec
 	return f
 }
 
-// places is an axis with a label at each whole number.
+// places returns an axis with a label at each integer.
 func places(labels []string) axis {
 	x := axis{lo: -0.6, hi: float64(len(labels)) - 0.4, label: func(v float64) string { return labels[int(v)] }}
 	for i := range labels {

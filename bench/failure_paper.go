@@ -2,24 +2,24 @@ package bench
 
 import "slices"
 
-// FailurePaper is what the paper's logs say of one configuration: one run each, on one worker.
+// FailurePaper is one configuration in the paper's logs: one run each, with one worker.
 type FailurePaper struct {
 	Preset string    `json:"preset"`
 	Kills  int       `json:"kills"`
 	Before []float64 `json:"accuracy_before"`
 	After  []float64 `json:"accuracy_after"`
-	Gap    []float64 `json:"gap_seconds"` // between two evaluations: up to three seconds more than nobody answered
+	Gap    []float64 `json:"gap_seconds"` // between two evaluations: up to three seconds longer than the outage
 	Final  float64   `json:"final_accuracy"`
 
-	// Of a run; zero: not told. Of the processor and the memory the paper gives a range for all
-	// configurations but stateless: this is its middle (0.166 to 0.195, 32 to 50 MB).
+	// Of a run; zero: not reported. For CPU and memory the paper gives one range for all
+	// configurations except stateless; this is its middle (0.166 to 0.195, 32 to 50 MB).
 	Gradients int     `json:"gradients"`
-	Busy      float64 `json:"busy_fraction"`     // of the processor
+	Busy      float64 `json:"busy_fraction"`     // of the CPU
 	MB        float64 `json:"store_megabytes"`   // mean of the object store
-	Pending   float64 `json:"pending_gradients"` // after an outage, mean
+	Pending   float64 `json:"pending_gradients"` // mean after an outage
 }
 
-// failurePapers are the published runs, by the raw logs and metrics that come with the paper
+// failurePapers are the published runs, from the raw logs and metrics of the paper
 // (github.com/SujeethJinesh/CS244B).
 var failurePapers = []FailurePaper{
 	{Preset: "sync checkpoint", Kills: 1, Before: []float64{.529}, After: []float64{.473}, Gap: []float64{23}, Final: .766, Gradients: 952},
@@ -34,7 +34,7 @@ var failurePapers = []FailurePaper{
 	{Preset: "stateless", Kills: 2, Before: []float64{.535, .629}, After: []float64{.589, .689}, Gap: []float64{25, 28}, Final: .746, Busy: .78, MB: 372, Pending: 234.5},
 }
 
-// paperOf returns what the paper has beside a preset; nil: nothing.
+// paperOf returns the paper's result for a preset, or nil.
 func paperOf(preset string, kills int) *FailurePaper {
 	i := slices.IndexFunc(FailurePresets, func(p FailurePreset) bool { return p.Name == preset })
 	if i < 0 || FailurePresets[i].Paper == "" {

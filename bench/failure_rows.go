@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// FailureRow is a cell of the grid over all seeds: means, unless they say otherwise.
+// FailureRow is a cell of the grid over all seeds: means, unless stated otherwise.
 type FailureRow struct {
 	Name    string `json:"name"`
 	Model   string `json:"model"`
@@ -31,25 +31,26 @@ type FailureRow struct {
 	Stays60 record.Number `json:"stays_above_60_percent_from_seconds"`
 	Stays70 record.Number `json:"stays_above_70_percent_from_seconds"`
 
-	// Hundredths of accuracy above the undisturbed runs with the same seeds when as many pushes are
-	// counted, and above checkpoint/async, or checkpoint where steps are synchronous, after as many
-	// seconds; each with its standard error.
+	// Hundredths of accuracy above the undisturbed runs with the same seeds, at equal numbers of
+	// counted pushes; and above checkpoint/async, or checkpoint if steps are synchronous, after
+	// equal times. Each has its standard error.
 	OfUndisturbed      record.Number `json:"points_above_undisturbed_at_equal_gradients"`
 	OfUndisturbedError record.Number `json:"points_above_undisturbed_error"`
 	OfCheckpoint       record.Number `json:"points_above_checkpoint_at_equal_seconds"`
 	OfCheckpointError  record.Number `json:"points_above_checkpoint_error"`
 
 	Seconds     record.Number `json:"seconds"`
-	Gradients   record.Number `json:"gradients"`       // computed
-	Useful      record.Number `json:"useful_fraction"` // of them: counted by a step that was not taken back
+	Gradients   record.Number `json:"gradients"`       // computed gradients
+	Useful      record.Number `json:"useful_fraction"` // of these: counted by a step that was not taken back
 	Busy        record.Number `json:"busy_fraction"`
 	BusyOutage  record.Number `json:"busy_fraction_in_outage"`
 	ServerMB    record.Number `json:"server_megabytes"`
 	WorkerMB    record.Number `json:"worker_megabytes"`
 	NodeSeconds record.Number `json:"node_seconds"`
-	PerPoint    record.Number `json:"node_seconds_per_point"` // a hundredth of accuracy that is gained over guessing
+	PerPoint    record.Number `json:"node_seconds_per_point"` // per hundredth of accuracy above guessing
 
-	// Of the bill, from the first process to the last: parts of all node-seconds, and money where there are prices.
+	// From the bill, from the first process to the last: shares of all node-seconds, and money if
+	// there are prices.
 	SteadyTax  record.Number `json:"steady_tax_fraction"`
 	FailureTax record.Number `json:"failure_tax_fraction"`
 	CPUSeconds record.Number `json:"cpu_seconds"`
@@ -61,7 +62,7 @@ type FailureRow struct {
 	runs []*FailureRun
 }
 
-// FailureRows puts the runs of all seeds together.
+// FailureRows combines the runs of all seeds.
 func FailureRows(runs []FailureRun) []FailureRow {
 	var rows []FailureRow
 	for i := range runs {
@@ -154,7 +155,7 @@ func (r *FailureRow) fill() {
 	})
 }
 
-// of returns f of each run, without what is not known.
+// of returns f of each run, without unknown values.
 func (r *FailureRow) of(f func(x *FailureRun) float64) (list []float64) {
 	for _, x := range r.runs {
 		if v := f(x); !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -180,7 +181,7 @@ func average(list []float64) record.Number {
 	return record.Number(mean(list))
 }
 
-// end returns the mean accuracy of the last fifth of a run, by pushes.
+// end returns the mean accuracy in the last fifth of a run, by pushes.
 func (r *FailureRun) end() float64 {
 	var list []float64
 	for _, p := range r.Curve {
@@ -194,7 +195,8 @@ func (r *FailureRun) end() float64 {
 	return mean(list)
 }
 
-// stays returns from which second on no evaluation is below an accuracy; NaN: the last one is.
+// stays returns the second after which no evaluation is below the given accuracy, or NaN if the
+// last one is below.
 func (r *FailureRun) stays(accuracy float64) float64 {
 	from := math.NaN()
 	for _, p := range slices.Backward(r.Curve) {
@@ -206,7 +208,7 @@ func (r *FailureRun) stays(accuracy float64) float64 {
 	return from
 }
 
-// useful returns which part of the gradients has moved the parameters that the run ended with.
+// useful returns the fraction of gradients that are in the final parameters.
 func (r *FailureRun) useful() float64 {
 	if r.Computed == 0 || r.Counted == 0 {
 		return math.NaN()
@@ -216,7 +218,7 @@ func (r *FailureRun) useful() float64 {
 	return max(0, kept-redone) / float64(r.Computed)
 }
 
-// steps returns how many steps were released, those that were lost included.
+// steps returns the number of released steps, including lost ones.
 func (r *FailureRun) steps() uint64 {
 	if r.Async {
 		return r.Counted

@@ -16,7 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// FailureRun is what one run of the grid came to.
+// FailureRun is the result of one run of the grid.
 type FailureRun struct {
 	Model   string `json:"model"`
 	Preset  string `json:"preset"`
@@ -24,34 +24,34 @@ type FailureRun struct {
 	Workers int    `json:"workers"`
 	Kills   int    `json:"kills"`
 	Seed    uint64 `json:"seed"`
-	Args    string `json:"args"` // of train: a result of other arguments is not taken
+	Args    string `json:"args"` // of train; a result with other arguments is not used
 
 	Curve  []FailurePoint `json:"curve"`
 	Deaths []FailureDeath `json:"deaths"`
 	Final  record.Number  `json:"final_accuracy"` // of the last version
 
 	Seconds     float64       `json:"seconds"`        // from the first step to the last
-	Counted     uint64        `json:"counted_pushes"` // by steps, those that were lost included
-	Computed    uint64        `json:"gradients"`      // that workers have computed
-	Kept        uint64        `json:"kept_gradients"` // while servers were away, and counted
+	Counted     uint64        `json:"counted_pushes"` // by steps, including lost ones
+	Computed    uint64        `json:"gradients"`      // computed by workers
+	Kept        uint64        `json:"kept_gradients"` // computed while servers were away, and counted
 	Dropped     uint64        `json:"dropped_gradients"`
 	Redone      uint64        `json:"redone_steps"`
 	Busy        record.Number `json:"busy_fraction"`           // of the workers' time
-	BusyOutage  record.Number `json:"busy_fraction_in_outage"` // while no step could be made
+	BusyOutage  record.Number `json:"busy_fraction_in_outage"` // the same while no step was possible
 	NodeSeconds float64       `json:"node_seconds"`            // of servers and workers
 	Cost        *cost.Bill    `json:"cost"`                    // of the whole run, from its first process to its last
-	ServerMB    record.Number `json:"server_megabytes"`        // most that all servers held at once, memory outside of them included
+	ServerMB    record.Number `json:"server_megabytes"`        // peak memory of all servers together, including memory outside their processes
 	WorkerMB    record.Number `json:"worker_megabytes"`
 }
 
-// FailurePoint is an evaluation, at the release of its version.
+// FailurePoint is an evaluation, at the time when its version was released.
 type FailurePoint struct {
-	Counted  uint64  `json:"counted_pushes"` // until then, those of steps that were lost included
+	Counted  uint64  `json:"counted_pushes"` // until then, including those of lost steps
 	Seconds  float64 `json:"seconds"`        // since the first step
 	Accuracy float64 `json:"accuracy"`
 }
 
-// FailureDeath is a kill, of one server or of several together.
+// FailureDeath is a kill of one or several servers.
 type FailureDeath struct {
 	Counted uint64        `json:"counted_pushes"` // until then
 	Seconds float64       `json:"seconds"`
@@ -59,7 +59,7 @@ type FailureDeath struct {
 	After   record.Number `json:"accuracy_after"`  // first one after it
 	Gap     record.Number `json:"gap_seconds"`     // from the kill to the next step
 	Lost    uint64        `json:"lost_steps"`
-	Pending uint64        `json:"pending_gradients"` // that were computed meanwhile
+	Pending uint64        `json:"pending_gradients"` // computed during the outage
 }
 
 // args returns the flags of train for a cell.
@@ -88,7 +88,7 @@ func (cfg *FailureConfig) args(c FailureCell) []string {
 	}
 	for k := range c.Kills {
 		first := 0
-		if c.Preset.Copies { // the next server has the head of what the one before it had
+		if c.Preset.Copies { // the next server has taken over the heads of the last one
 			first = k % c.Preset.Servers
 		}
 		for s := range max(1, c.Preset.Die) {
@@ -102,7 +102,7 @@ func (cfg *FailureConfig) file(name string) string {
 	return filepath.Join(cfg.cellsDir(), name+".json")
 }
 
-// load returns the result of a cell that was made before with the same arguments; nil: there is none.
+// load returns the result of a cell from an earlier call with the same arguments, or nil.
 func (cfg *FailureConfig) load(c FailureCell) *FailureRun {
 	text, err := os.ReadFile(cfg.file(c.Name()))
 	r := &FailureRun{}
@@ -162,7 +162,7 @@ func (cfg *FailureConfig) run(ctx context.Context, c FailureCell) (*FailureRun, 
 	return r, nil
 }
 
-// newFailureRun reads off a run what the experiment asks.
+// newFailureRun extracts the results from a run.
 func newFailureRun(run *record.Run, c FailureCell) *FailureRun {
 	r := &FailureRun{Model: c.Model, Preset: c.Preset.Name, Async: c.Preset.Async, Workers: c.Workers, Kills: c.Kills, Seed: c.Seed, Final: record.Unknown(),
 		Busy: record.Unknown(), BusyOutage: record.Unknown(), Kept: run.Summary.KeptGradients, Dropped: run.Summary.DroppedGradients, Redone: run.Summary.ReworkSteps,
@@ -179,7 +179,7 @@ func newFailureRun(run *record.Run, c FailureCell) *FailureRun {
 	for _, s := range run.Steps {
 		r.Counted += uint64(len(s.Counted))
 		r.Computed += uint64(len(s.Counted)) + uint64(s.Late)
-		if s.Kept > 0 { // its push is one of the counted, the mean of so many
+		if s.Kept > 0 { // one of the counted pushes is their mean
 			r.Computed += uint64(s.Kept) - 1
 		}
 		for _, t := range s.Times {
@@ -215,7 +215,7 @@ func newFailureRun(run *record.Run, c FailureCell) *FailureRun {
 	return r
 }
 
-// die adds the deaths. Servers that are killed within a second die together.
+// die adds the deaths. Servers that are killed within one second count as one kill.
 func (r *FailureRun) die(run *record.Run, begin float64) {
 	for _, f := range run.Summary.Failures {
 		if !f.Injected || !strings.HasPrefix(f.Part, "server/") {

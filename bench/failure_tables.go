@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// FailureTables returns what reproduce failure prints: for each model and number of workers what
-// kills did and what the runs took, and at the end what the paper says beside it.
+// FailureTables returns the output of reproduce failure: for each model and number of workers, the
+// effects of kills and the costs of the runs; then a comparison with the paper.
 func FailureTables(rows []FailureRow) (tables []Table) {
 	for _, group := range failureGroups(rows) {
 		tables = append(tables, accuracyTable(group), effortTable(group))
@@ -90,8 +90,8 @@ func groupTitle(r FailureRow) string {
 	return fmt.Sprintf("%s (%s), %d workers", r.Model, network, r.Workers)
 }
 
-// paperTable puts what the paper says of failures beside what was measured here, on as many workers
-// as it had, or the fewest there are.
+// paperTable compares the paper's statements with the results here, with as many workers as in the
+// paper, or the fewest there are.
 func paperTable(rows []FailureRow) Table {
 	t := Table{Title: "What the paper says, and what was measured", Header: []string{"", "THE PAPER"}}
 	var models []string
@@ -115,7 +115,7 @@ func paperTable(rows []FailureRow) Table {
 	return t
 }
 
-// failureClaims are what the paper claims, and how it is read off rows.
+// failureClaims are the claims of the paper, and how to check them with the rows.
 var failureClaims = []struct {
 	what, paper string
 	measured    func(rows []FailureRow) string
@@ -156,7 +156,7 @@ func named(preset string) func(FailureRow) bool {
 	return func(r FailureRow) bool { return r.Preset == preset && disturbed(r) }
 }
 
-// between writes the least and the greatest value of some rows.
+// between formats the smallest and the largest value of some rows.
 func between(format string, rows []FailureRow, which func(FailureRow) bool, of func(FailureRow) []record.Number) string {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, r := range rows {
@@ -178,7 +178,7 @@ func between(format string, rows []FailureRow, which func(FailureRow) bool, of f
 	return a + " to " + b
 }
 
-// change writes the range of what a preset gains from before to after its kills, in points.
+// change formats the range of a preset's change over its kills, in points.
 func change(rows []FailureRow, preset string) string {
 	return between("%+.1f", rows, named(preset), func(r FailureRow) (points []record.Number) {
 		for k := range r.Before {
@@ -193,7 +193,8 @@ func first(rows []FailureRow, preset string) string {
 	return between("%+.1f", rows, named(preset), func(r FailureRow) []record.Number { return []record.Number{100 * (r.After[0] - r.Before[0])} })
 }
 
-// quotients writes the range of a value of stateless/async over that of checkpoint/async, by the number of kills.
+// quotients formats the range of a value of stateless/async over that of checkpoint/async, by the
+// number of kills.
 func quotients(rows []FailureRow, of func(FailureRow) record.Number) string {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, a := range rows {
@@ -214,7 +215,7 @@ func quotients(rows []FailureRow, of func(FailureRow) record.Number) string {
 	return fmt.Sprintf("%.2f times", lo)
 }
 
-// figures writes numbers beside one another; – is one that is not known.
+// figures formats a list of numbers; – stands for unknown ones.
 func figures(format string, list []record.Number) string {
 	var words []string
 	for _, v := range list {
@@ -235,7 +236,7 @@ func plusMinus(format string, v, deviation record.Number) string {
 	return text
 }
 
-// arrows writes accuracies before and after each kill.
+// arrows formats the accuracies before and after each kill.
 func arrows(before, after []record.Number) string {
 	var words []string
 	for k := range before {
@@ -251,7 +252,7 @@ func known64(list []float64) (out []record.Number) {
 	return out
 }
 
-// Benchfmt returns a row in the format of Go benchmarks, under a name.
+// Benchfmt returns a row, with the given name, in the format of Go benchmarks.
 func (r FailureRow) Benchfmt(name string) string {
 	away := 0.0
 	for _, g := range r.Gap {

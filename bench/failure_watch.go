@@ -22,14 +22,14 @@ func megabytes(kilobytes int) record.Number {
 	return record.Number(float64(kilobytes) * 1024 / 1e6)
 }
 
-// memory is the most that the processes of a run have held at once, in kilobytes; zero: not known.
+// memory is the peak memory of the processes of a run, in kilobytes; zero: not known.
 type memory struct {
 	servers, workers int
 	err              error
 }
 
-// watch looks at the processes of a run until ctx ends, and removes its checkpoints where the
-// preset forgets them, while the first outage lasts.
+// watch watches the processes of a run until ctx ends. If the preset forgets checkpoints, it
+// removes them during the first outage.
 func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out string) (most memory) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -52,8 +52,8 @@ func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out
 	}
 }
 
-// removeCheckpoints empties a place but for the claims, which say whose it is: from one without
-// them a run loads nothing, and so does not begin over.
+// removeCheckpoints empties a place except for the claims, which say whose it is. In a place
+// without them, a run would load nothing and would not begin again.
 func removeCheckpoints(dir string) error {
 	for _, folder := range ckpt.Folders() {
 		if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
@@ -63,7 +63,7 @@ func removeCheckpoints(dir string) error {
 	return nil
 }
 
-// firstKill returns when the first kill of a run was written down, about.
+// firstKill returns the approximate time at which the first kill of a run was recorded.
 func firstKill(out string) (at time.Time, ok bool) {
 	f, err := os.Open(filepath.Join(out, "events.jsonl"))
 	if err != nil {
@@ -92,8 +92,8 @@ func firstKill(out string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// processes adds up the resident memory of the children of a launcher, shared memory included; zero
-// where /proc does not tell.
+// processes returns the resident memory of the children of a launcher, including shared memory, or
+// zero if /proc does not provide it.
 func processes(parent int) (now memory) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	if err != nil {
@@ -107,7 +107,7 @@ func processes(parent int) (now memory) {
 		for _, child := range strings.Fields(string(children)) {
 			line, err := os.ReadFile(filepath.Join("/proc", child, "cmdline"))
 			if err != nil {
-				continue // it has ended
+				continue // the process has ended
 			}
 			switch args := strings.Split(string(line), "\x00"); {
 			case len(args) < 2:
@@ -128,6 +128,6 @@ func resident(pid string) int {
 	}
 	_, after, _ := strings.Cut(string(text), "VmRSS:")
 	kilobytes := 0
-	_, _ = fmt.Sscan(after, &kilobytes) // without the line it is not known
+	_, _ = fmt.Sscan(after, &kilobytes) // without the line it stays 0, which means unknown
 	return kilobytes
 }

@@ -9,13 +9,13 @@ import (
 // figure is a plot on a page.
 type figure struct {
 	Title, Text, XLabel string
-	Slanted             int // pixels for labels along x that stand aslant; 0: they lie
+	Slanted             int // pixels for slanted labels along x; 0: horizontal labels
 	X, Y                []codecsTick
-	Lines               []figureLine // what is drawn first is first
+	Lines               []figureLine // in drawing order
 	Legend              []figureLine
 }
 
-// Height returns the pixels of the figure from top to bottom.
+// Height returns the height of the figure in pixels.
 func (f figure) Height() int {
 	if f.Slanted > 0 {
 		return int(plotBottom) + f.Slanted
@@ -23,7 +23,7 @@ func (f figure) Height() int {
 	return int(plotBottom) + 40
 }
 
-// Below returns where the name of the axis stands.
+// Below returns the y of the name of the x axis.
 func (f figure) Below() int { return f.Height() - 4 }
 
 type figureLine struct {
@@ -37,16 +37,16 @@ type figureMark struct {
 	Title string
 }
 
-// series is what a figure draws: a line through points, or the points alone.
+// series is a line through points, or only points.
 type series struct {
 	name, colour string
 	x, y         []float64
-	titles       []string // of the points, if they have any
+	titles       []string // of the points; may be nil
 	dashed, dots bool
-	steps        bool // between two points it stays where it was
+	steps        bool // constant between two points
 }
 
-// axis is the range of values along one side.
+// axis is the range of values along one axis.
 type axis struct {
 	lo, hi float64
 	log    bool
@@ -54,7 +54,8 @@ type axis struct {
 	label  func(v float64) string
 }
 
-// span returns an axis with room for all values, and ticks at round ones. One that begins at zero shows zero.
+// span returns an axis with room for all values, and ticks at round values. With zero, the range
+// includes zero.
 func span(values []float64, log, zero bool) axis {
 	a := axis{lo: math.Inf(1), hi: math.Inf(-1), log: log, label: func(v float64) string { return fmt.Sprintf("%.4g", v) }}
 	for _, v := range values {
@@ -96,18 +97,18 @@ func span(values []float64, log, zero bool) axis {
 	return a
 }
 
-// place maps values of the axis onto pixels.
+// place maps values on the axis to pixels.
 func (a axis) place(from, to float64) func(float64) float64 {
 	scale := func(v float64) float64 { return from + (v-a.lo)/(a.hi-a.lo)*(to-from) }
 	if a.log {
 		scale = logScale(a.lo, a.hi, from, to)
 	}
 	low, high := min(from, to), max(from, to)
-	return func(v float64) float64 { return max(low, min(high, scale(v))) } // what is beyond lies on the edge
+	return func(v float64) float64 { return max(low, min(high, scale(v))) } // values beyond the axis lie on the edge
 }
 
-// draw fills a figure. The first series is the first of the legend, and drawn last, over the
-// others. Values that are no numbers, or that the axis cannot show, are left out.
+// draw fills the figure. The first series is first in the legend, and is drawn last, over the
+// others. It leaves out values that are not finite or that the axis cannot show.
 func (f *figure) draw(x, y axis, all []series) {
 	px, py := x.place(plotLeft, plotRight), y.place(plotBottom, plotTop)
 	for _, v := range x.ticks {
@@ -161,7 +162,7 @@ func ys(all []series) (v []float64) {
 	return v
 }
 
-// smoothed returns the running mean over so many values to either side.
+// smoothed returns the running mean over reach values on either side.
 func smoothed(v []float64, reach int) []float64 {
 	out := make([]float64, len(v))
 	for i := range v {

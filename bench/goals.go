@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Check returns a usage error where the configuration asks for nothing, or for more than there is.
+// Check returns a usage error if the configuration is empty or too large.
 func (c *KernelsConfig) Check() error {
 	bad := len(c.Sizes) == 0 || len(c.K) == 0 || len(c.Threads) == 0 || c.Pairs < 1 || c.AtLeast < 0
 	for _, size := range c.Sizes {
@@ -26,10 +26,10 @@ func (c *KernelsConfig) Check() error {
 	return nil
 }
 
-// CheckKernels returns an error that lists the goals of docs/performance.md which the rows miss by
-// more than a fifth, for what other programs on the machine may cost. All are ratios, which hold on
-// most machines. In the cache it depends on the processor how many times faster fewer passes are: a
-// step that is near its bound there cannot be faster.
+// CheckKernels returns an error that lists the goals of docs/performance.md that the rows miss by
+// more than a fifth, which is the tolerance for other programs on the machine. All goals are
+// ratios, which hold on most machines. For arrays in the cache, the gain from fewer passes depends
+// on the processor: a step that is close to its bound there cannot be faster.
 func CheckKernels(rows []Row) error {
 	var missed []error
 	least := func(r Row, what string, got, goal float64) {
@@ -38,7 +38,7 @@ func CheckKernels(rows []Row) error {
 		}
 	}
 	for _, r := range rows {
-		for _, fewer := range rows { // the more gradients, the more passes are saved
+		for _, fewer := range rows { // with more gradients, more passes are saved
 			if r.Variant == "fused" && r.Name == "sgd" && fewer.Name == r.Name && fewer.Variant == r.Variant && fewer.K < r.K &&
 				fewer.Threads == r.Threads && inCache(fewer) == inCache(r) {
 				least(r, fmt.Sprintf("the ratio to order of arrival, over that of %d,", fewer.K), r.Ratio/fewer.Ratio, 1)
@@ -60,7 +60,7 @@ func CheckKernels(rows []Row) error {
 	return errors.Join(missed...)
 }
 
-// CheckGPUKernels is CheckKernels for rows of [GPUKernels], whose goals are those of docs/gpu.md.
+// CheckGPUKernels does the same for rows of [GPUKernels], whose goals are those of docs/gpu.md.
 func CheckGPUKernels(rows []Row) error {
 	var missed []error
 	for _, r := range rows {
@@ -71,7 +71,7 @@ func CheckGPUKernels(rows []Row) error {
 	return errors.Join(missed...)
 }
 
-// CheckCheckpoint is CheckKernels for rows of [Checkpoint].
+// CheckCheckpoint does the same for rows of [Checkpoint].
 func CheckCheckpoint(rows []Row) error {
 	var missed []error
 	for _, r := range rows {
@@ -82,7 +82,7 @@ func CheckCheckpoint(rows []Row) error {
 	return errors.Join(missed...)
 }
 
-// CheckCodecs is CheckKernels for rows of [CodecSpeed].
+// CheckCodecs does the same for rows of [CodecSpeed].
 func CheckCodecs(rows []CodecRow) error {
 	var missed []error
 	least := func(r CodecRow, what string, got, goal float64) {
@@ -99,18 +99,18 @@ func CheckCodecs(rows []CodecRow) error {
 		case inCache:
 		case r.Name == "encode" && r.Variant == "feedback":
 			least(r, "the fraction of the bound", r.Fraction, encode[r.DType])
-		case r.Name == "select" && r.Variant == "alone": // 4 GB/s where a core moves 20
+		case r.Name == "select" && r.Variant == "alone": // 4 GB/s if a core moves 20
 			least(r, "the fraction of the bound", r.Fraction, 0.2)
-		case r.Name == "select": // 1.5 GB/s of the gradient, three times as much with the residuals
+		case r.Name == "select": // 1.5 GB/s of the gradient, three times as much including residuals
 			least(r, "the fraction of the bound", r.Fraction, 0.2)
 		}
 	}
 	return errors.Join(missed...)
 }
 
-// CheckWire is CheckKernels for rows of [Wire]. Those of memory that is summed at both ends have no
-// goal, and neither has a gradient that is copied to shared memory: the server's scan moves each
-// byte a third time, where a copy moves it twice.
+// CheckWire does the same for rows of [Wire]. There is no goal for memory that is only checksummed
+// at both ends, nor for a gradient that is copied to shared memory: the server's scan moves each
+// byte a third time, while the copy moves it twice.
 func CheckWire(rows []WireRow) error {
 	var missed []error
 	goals := map[string]float64{"grpc, landed": 0.65, "shm, written there, without checksums": 0.8}
@@ -122,7 +122,7 @@ func CheckWire(rows []WireRow) error {
 	return errors.Join(missed...)
 }
 
-// CheckSnapshots is CheckKernels for rows of [Snapshots].
+// CheckSnapshots does the same for rows of [Snapshots].
 func CheckSnapshots(rows []SnapshotRow) error {
 	var missed []error
 	for _, r := range rows {
@@ -133,8 +133,8 @@ func CheckSnapshots(rows []SnapshotRow) error {
 	return errors.Join(missed...)
 }
 
-// cacheBytes is what a core's own cache may hold.
+// cacheBytes is the assumed limit on a core's own cache.
 const cacheBytes = 4 << 20
 
-// inCache says whether the arrays of a row fit a core's own cache.
+// inCache reports whether the arrays of a row fit into a core's own cache.
 func inCache(r Row) bool { return r.Bytes < cacheBytes }

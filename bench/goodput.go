@@ -16,47 +16,48 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: how much of the work of a run that nothing happens to is left when servers die at
-// random, for each way to recover? Goodput is the useful steps per second, over the steps per
-// second of the run of the same round that has no protection and that nothing happens to. Useful
-// are steps that stayed, less those by which shards that came back alone have thrown the run back.
-// The claims that could be false: the default has the greatest goodput of the ways that need no
-// second copy of the model on other servers, at each rate; and where nothing fails no way takes
-// more than 3 %.
+// Question: how much of the work of an undisturbed run is left when servers die at random, for each
+// way to recover? Goodput is useful steps per second, over the steps per second of the run in the
+// same round that has no protection and no failures. Useful steps are those that were not taken
+// back, less the steps by which shards that came back alone have set the run back. The claims that
+// could be false: among the ways without a second copy of the model on other servers, the default
+// has the largest goodput at each rate of failures; and without failures no way costs more than 3
+// %.
 //
-// All runs have as many servers, and those of one round and rate the same deaths. They are compared
-// over the same stretch of their own clocks: deaths begin and end with it, and the run goes on
-// behind it until the last one is mended, so that what it takes back is known.
+// All runs have the same number of servers, and those of one round and rate have the same deaths.
+// They are compared over the same stretch of their own time. Deaths happen only within it, and the
+// run continues after it until the last failure is recovered from, so that it is known what that
+// took back.
 
-// GoodputConfig says what Goodput measures.
+// GoodputConfig configures Goodput.
 type GoodputConfig struct {
 	Model            string
 	Recoveries       []GoodputRecovery
 	Losses           []string        // kill, lose
-	MTBF             []time.Duration // mean times between failures of all that die together; 0: nothing fails, which gives the tax
-	Down             time.Duration   // how long the place of the dead stays empty
-	WarmUp, Stretch  time.Duration   // before deaths may come, and while
-	Tail             time.Duration   // behind that, when the last of the dead is back: longer than any recovery takes
+	MTBF             []time.Duration // mean times between failures, of all parts together; 0: no failures, which gives the tax
+	Down             time.Duration   // how long the place of a dead process stays empty
+	WarmUp, Stretch  time.Duration   // time before the first deaths, and time with deaths
+	Tail             time.Duration   // time after that and Down; longer than any recovery
 	Rounds           int
 	Seed             uint64
 	Servers, Workers int
-	KillWorkers      bool // as well
+	KillWorkers      bool // kill workers too
 	Binary           string
-	Flags            []string           // for train, besides the ones above
-	Round            func([]GoodputRow) // is told what there is after each round; nil: nobody is
+	Flags            []string           // for train, in addition to the above
+	Round            func([]GoodputRow) // called with the rows so far after each round; may be nil
 	Progress         io.Writer
 }
 
 // GoodputRecovery is a way to recover.
 type GoodputRecovery struct {
-	Name    string   // as it was asked for, such as chain:3
+	Name    string   // as requested, such as chain:3
 	Flags   []string // of train
-	Outside bool     // it leaves something in the memory of the host, so kill and lose are two things
+	Outside bool     // it keeps something in the memory of the host, so that kill and lose differ
 }
 
-// GoodputFlags returns the flags of train that a word for a way to recover stands for: chain:R and
-// gold:R have R replicas, checkpoint:N has N steps between two checkpoints, and what else there may
-// be is train's --recovery.
+// GoodputFlags returns the flags of train for the name of a way to recover. chain:R and gold:R have
+// R replicas, checkpoint:N has N steps between two checkpoints; other names are values of
+// --recovery.
 func GoodputFlags(word string) []string {
 	name, replicas := replicated(word)
 	if replicas > 0 {
@@ -69,13 +70,13 @@ func GoodputFlags(word string) []string {
 }
 
 // GoodputRow is one way to recover at one rate of failures. Ratios and rates are medians over the
-// rounds; what is counted is of all rounds together.
+// rounds; numbers are totals over all rounds.
 type GoodputRow struct {
 	Name     string        `json:"name"`
 	Model    string        `json:"model"`
 	Recovery string        `json:"recovery"`
-	Loss     string        `json:"loss"`         // kill, lose, or either: it makes no difference; none
-	MTBF     float64       `json:"mtbf_seconds"` // 0: nothing fails
+	Loss     string        `json:"loss"`         // kill, lose, either if there is no difference, or none
+	MTBF     float64       `json:"mtbf_seconds"` // 0: no failures
 	Servers  int           `json:"servers"`
 	Rounds   int           `json:"rounds"`
 	Kills    int           `json:"kills"`
@@ -83,12 +84,12 @@ type GoodputRow struct {
 	Goodput  record.Number `json:"goodput"`
 	Min      record.Number `json:"goodput_min"`
 	Max      record.Number `json:"goodput_max"`
-	Tax      record.Number `json:"steady_tax"` // of the steps per second of the run without protection, where nothing fails
+	Tax      record.Number `json:"steady_tax"` // without failures: of the steps per second of the run without protection
 
 	Lost      float64       `json:"lost_steps"`
 	Shards    int           `json:"shards_back_alone"`
 	Predicted int           `json:"predicted_of_them"`
-	Behind    float64       `json:"fell_behind_steps"` // by those shards; where it was not predicted, by as much as they were old
+	Behind    float64       `json:"fell_behind_steps"` // by those shards; if it was not predicted, their age
 	Measured  float64       `json:"measured_behind_steps"`
 	Error     float64       `json:"measured_behind_error"`
 	Told      int           `json:"measured_of_them"`
@@ -121,23 +122,24 @@ type GoodputTrial struct {
 	Unplanned int           `json:"unplanned_failures"`
 }
 
-// goodputEnds is about how long a run takes to start, to end and to be read, to say beforehand how long all take.
+// goodputEnds is the approximate time to start, end and read a run, for the estimate of the total
+// time.
 const goodputEnds = time.Second
 
-// Takes returns about how long all runs take.
+// Takes returns the estimated time of all runs.
 func (cfg *GoodputConfig) Takes() time.Duration {
 	return time.Duration(cfg.Rounds*len(cfg.rows())) * (cfg.WarmUp + cfg.Stretch + cfg.Down + cfg.Tail + goodputEnds)
 }
 
-// Goodput makes all runs, round by round. A run that does not come to its end makes no row worse:
-// it is missing, and the error says so when all are done.
+// Goodput makes all runs, round by round. A failed run is left out of its row, and the error
+// reports it when all runs are done.
 func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 	rows := cfg.rows()
 	var failed []error
 	count := newCountdown(cfg.Progress, cfg.Rounds*len(rows))
 	for round := range cfg.Rounds {
 		for i := range rows {
-			if round%2 == 1 { // forward and backward in turn: a machine that slows down slows all of them
+			if round%2 == 1 { // forward and backward in turn, so that a machine that slows down slows all of them
 				i = len(rows) - 1 - i
 			}
 			r := &rows[i]
@@ -145,7 +147,7 @@ func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			if _, no := errors.AsType[refused](err); no { // and so would all others be
+			if _, no := errors.AsType[refused](err); no { // the others would be refused too
 				return nil, err
 			}
 			if err != nil {
@@ -164,8 +166,8 @@ func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 	return rows, errors.Join(failed...)
 }
 
-// rows returns what is to be measured: the run without protection and without failures first, which
-// the others are compared with.
+// rows returns the rows to measure. The run without protection and without failures, which the
+// others are compared with, is first.
 func (cfg *GoodputConfig) rows() (rows []GoodputRow) {
 	add := func(recovery, loss string, mtbf time.Duration) {
 		name := fmt.Sprintf("goodput/%s/%s", cfg.Model, recovery)
@@ -182,7 +184,7 @@ func (cfg *GoodputConfig) rows() (rows []GoodputRow) {
 			switch {
 			case mtbf == 0:
 				add(recovery.Name, "none", 0)
-			case recovery.Name == "none": // it would begin anew at each failure
+			case recovery.Name == "none": // it would start over at each failure
 			case !recovery.Outside:
 				add(recovery.Name, "either", mtbf)
 			default:
@@ -195,7 +197,7 @@ func (cfg *GoodputConfig) rows() (rows []GoodputRow) {
 	return rows
 }
 
-// what names a row in a sentence.
+// what describes a row in a sentence.
 func (r *GoodputRow) what() string {
 	switch {
 	case r.MTBF == 0:
@@ -206,7 +208,8 @@ func (r *GoodputRow) what() string {
 	return fmt.Sprintf("%s, one dies every %v s (%s)", r.Recovery, r.MTBF, r.Loss)
 }
 
-// faults returns the deaths of a run: those of one round and rate are the same whatever the recovery.
+// faults returns the deaths in a run. They are the same for one round and rate, whatever the
+// recovery.
 func (cfg *GoodputConfig) faults(r *GoodputRow, round int) []launch.Fault {
 	if r.MTBF == 0 {
 		return nil
@@ -244,7 +247,7 @@ func (cfg *GoodputConfig) trial(ctx context.Context, r *GoodputRow, round int) (
 	return t, nil
 }
 
-// fill takes from a run what is asked for.
+// fill extracts the results from a run.
 func (t *GoodputTrial) fill(run *record.Run, w stretch) {
 	seconds := w.to - w.from
 	t.Next, t.Unplanned = nextSteps(run, w)
@@ -255,7 +258,8 @@ func (t *GoodputTrial) fill(run *record.Run, w stretch) {
 	t.TestLoss, t.Accuracy = run.Summary.FinalTestLoss, run.Summary.FinalAccuracy
 }
 
-// fillGoodput fills rows in from their trials and those of the first row, which is what they are compared with.
+// fillGoodput fills rows from their trials and those of the first row, with which they are
+// compared.
 func fillGoodput(rows []GoodputRow) {
 	base := make(map[int]float64) // by round
 	for _, t := range rows[0].Trials {
@@ -283,7 +287,7 @@ func fillGoodput(rows []GoodputRow) {
 	}
 }
 
-// fill sums the trials of a row up.
+// fill computes the results of a row from its trials.
 func (r *GoodputRow) fill() {
 	r.Rounds, r.Kills, r.Lost, r.Shards, r.Predicted, r.Told, r.Unplanned = len(r.Trials), 0, 0, 0, 0, 0, 0
 	r.Behind, r.Measured, r.Error = 0, 0, 0
@@ -321,7 +325,7 @@ func (r *GoodputRow) fill() {
 	}
 }
 
-// medianOf returns the median, unknown where there is nothing.
+// medianOf returns the median, or unknown if there are no values.
 func medianOf(x []float64) record.Number {
 	if len(x) == 0 {
 		return record.Unknown()

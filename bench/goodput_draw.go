@@ -8,9 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// deaths draws who dies, and when, between two times of a run: the times between two deaths are
-// exponential with that mean, and each takes one of the parts that are there. One that has died is
-// there again after down. A death that finds nobody is none.
+// deaths draws deaths between two times of a run. The times between deaths are exponential with the
+// given mean, and each death takes a random part that is present. A dead part is present again
+// after down. If no part is present, the death is dropped.
 func deaths(rng *rand.Rand, mean, from, to, down time.Duration, parts []launch.Part) (faults []launch.Fault) {
 	back := make(map[launch.Part]time.Duration)
 	for at := from; ; {
@@ -28,8 +28,8 @@ func deaths(rng *rand.Rand, mean, from, to, down time.Duration, parts []launch.P
 	}
 }
 
-// losing returns the same deaths where servers take along what they have left in memory outside
-// their processes. Workers leave nothing there.
+// losing returns the same deaths, but servers also lose the memory outside their processes. Workers
+// have no such memory.
 func losing(faults []launch.Fault) []launch.Fault {
 	faults = slices.Clone(faults)
 	for i := range faults {
@@ -40,7 +40,7 @@ func losing(faults []launch.Fault) []launch.Fault {
 	return faults
 }
 
-// partsOf returns the servers of a run, and its workers, if they are to die too.
+// partsOf returns the servers of a run, and its workers if there are any to kill.
 func partsOf(servers, workers int) (parts []launch.Part) {
 	for i := range servers {
 		parts = append(parts, launch.Part{Role: launch.Server, Index: i})

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// GoodputPicture is the name of the picture in the folder of the experiment.
+// GoodputPicture is the file name of the picture in the folder of the experiment.
 const GoodputPicture = "goodput.svg"
 
 // WriteGoodput writes table.json, report.html and the picture to a folder and returns the path of the page.
@@ -33,17 +33,17 @@ func WritePicture(file string, cfg *GoodputConfig, rows []GoodputRow) error {
 	return nil
 }
 
-// goodputView is what goodput.html is filled with.
+// goodputView is the data of goodput.html.
 type goodputView struct {
 	About             Experiment
 	Settings, Picture string
 	Tables            []Table
 }
 
-// goodputHeader are the columns of the table.
+// goodputHeader is the header of the table.
 const goodputHeader = "RECOVERY\tLOSS\tMTBF\tKILLS\tGOODPUT (min, max)\tSTEPS LOST\tFELL BEHIND\tMEASURED\tNEXT STEP AFTER p50\tMAX\tSTEADY TAX\tSAVED\tTRAIN LOSS\tTEST LOSS\tACCURACY"
 
-// GoodputTable returns the rows as text.
+// GoodputTable returns the rows as a table.
 func GoodputTable(rows []GoodputRow) Table {
 	t := Table{Title: "Goodput", Header: strings.Split(goodputHeader, "\t")}
 	for i := range rows {

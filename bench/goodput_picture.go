@@ -9,43 +9,44 @@ import (
 	"strings"
 )
 
-// The picture of goodput is a file of its own: it names no other, and is read on light pages and on
-// dark ones. Colours are attributes for readers that know no media queries.
+// The picture of goodput is a self-contained file that is shown on light and on dark pages. Colours
+// are also attributes, for viewers without media queries.
 
-// Pixels of the picture. Each panel has its plot, and to the right of it the names of its lines.
+// Coordinates of the picture. Each panel has its plot, and the names of the lines to the right of
+// it.
 const (
 	pictureMargin = 30.0
-	panelLeft     = 62.0 // of its panel, as the others
+	panelLeft     = 62.0 // in its panel, as the following
 	panelRight    = 372.0
 	panelWidth    = 520.0
 	pictureTop    = 128.0
 	pictureBottom = 404.0
 	pictureHeight = 494.0
-	nameGap       = 17.0 // between two names, one below the other
+	nameGap       = 17.0 // between two names
 )
 
-// goodputColours are those of ways to recover, on light paper and on dark.
+// goodputColours are the colours of the ways to recover, on light and on dark pages.
 var goodputColours = map[string][2]string{
 	"gold": {"#b8860b", "#e3b341"}, "gold:2": {"#7a4a12", "#c98a4b"}, "chain": {"#00795a", "#35c79b"}, "chain:3": {"#4f9d3a", "#9bd488"},
 	"scar": {"#8c5bb1", "#c3a0e2"}, "stateless": {"#c2417f", "#f08fbd"}, "checkpoint": {"#1f6fb2", "#6fb4e8"},
 }
 
-// goodputOthers are the colours of all others, in turn.
+// goodputOthers are the colours of other ways, in turn.
 var goodputOthers = [][2]string{{"#d55e00", "#f39b57"}, {"#555555", "#bbbbbb"}, {"#2a8ca5", "#7fd0e3"}, {"#8a8a00", "#cfcf5a"}}
 
-// goodputPanel is one of the plots side by side.
+// goodputPanel is one of the plots.
 type goodputPanel struct {
 	title, text string
 	lines       []goodputLine
 }
 
-// goodputLine is one way to recover: its goodput at each rate, from no failures to the most.
+// goodputLine is one way to recover: its goodput at each rate of failures, beginning with none.
 type goodputLine struct {
 	name, class string
-	at          []GoodputRow // in the order of the axis; those that are missing have no name
+	at          []GoodputRow // in the order of the axis; missing ones have no name
 }
 
-// PictureOf draws goodput over the rate of failures as SVG.
+// PictureOf draws the goodput over the rate of failures, as SVG.
 func PictureOf(cfg *GoodputConfig, rows []GoodputRow) string {
 	rates := goodputRates(rows)
 	panels := goodputPanels(cfg, rows, rates)
@@ -73,7 +74,7 @@ func PictureOf(cfg *GoodputConfig, rows []GoodputRow) string {
 	return b.String()
 }
 
-// goodputFooter says what the runs were.
+// goodputFooter describes the runs.
 func goodputFooter(cfg *GoodputConfig, rows []GoodputRow) string {
 	who := "servers"
 	if cfg.KillWorkers {
@@ -88,7 +89,7 @@ func goodputFooter(cfg *GoodputConfig, rows []GoodputRow) string {
 		cfg.Model, cfg.Workers, cfg.Servers, who, cfg.Down.Seconds(), cfg.Stretch.Seconds(), over)
 }
 
-// goodputStyle changes the colours where the reader's pages are dark.
+// goodputStyle returns the style that changes the colours on dark pages.
 func goodputStyle(panels []goodputPanel) string {
 	var b strings.Builder
 	b.WriteString("<style>\n@media (prefers-color-scheme: dark) {\n" +
@@ -113,7 +114,7 @@ func goodputClasses(panels []goodputPanel) (classes []string) {
 	return classes
 }
 
-// lineClass is the name of a way to recover as a class, or one of those that others share.
+// lineClass returns the class of a way to recover: its own, or one shared with others.
 func lineClass(name string, place int) string {
 	name = strings.TrimSuffix(strings.Replace(name, "chain:2", "chain", 1), ":1")
 	if _, ok := goodputColours[name]; ok {
@@ -129,7 +130,7 @@ func lineColour(class string) [2]string {
 	return goodputOthers[class[len(class)-1]-'0']
 }
 
-// goodputRates returns the mean times between failures that there are, from none, which is 0, to the shortest.
+// goodputRates returns the mean times between failures, from none, which is 0, to the shortest.
 func goodputRates(rows []GoodputRow) (rates []float64) {
 	for _, r := range rows {
 		if !slices.Contains(rates, r.MTBF) {
@@ -138,14 +139,14 @@ func goodputRates(rows []GoodputRow) (rates []float64) {
 	}
 	slices.SortFunc(rates, func(a, b float64) int {
 		if (a == 0) != (b == 0) {
-			return cmp.Compare(a, b) // nothing fails comes first
+			return cmp.Compare(a, b) // no failures come first
 		}
 		return cmp.Compare(b, a)
 	})
 	return rates
 }
 
-// goodputPanels are one for each kind of loss that was asked for.
+// goodputPanels returns one panel for each requested kind of loss.
 func goodputPanels(cfg *GoodputConfig, rows []GoodputRow, rates []float64) (panels []goodputPanel) {
 	for _, loss := range cfg.Losses {
 		p := goodputPanel{title: "A process dies", text: "what it left in the memory of its host is there when it comes back"}
@@ -177,7 +178,7 @@ func goodputPanels(cfg *GoodputConfig, rows []GoodputRow, rates []float64) (pane
 	return panels
 }
 
-// drawPanel draws one panel whose left edge is there.
+// drawPanel draws one panel, with the given left edge.
 func drawPanel(b *strings.Builder, text func(x, y, size float64, class, more, words string), p goodputPanel, left float64, rates []float64) {
 	first, last := left+panelLeft, left+panelRight
 	least := 0.0
@@ -186,7 +187,7 @@ func drawPanel(b *strings.Builder, text func(x, y, size float64, class, more, wo
 			least = min(least, float64(r.Goodput))
 		}
 	}
-	least = math.Floor(least*5) / 5 // below nothing is what went back to before the stretch
+	least = math.Floor(least*5) / 5 // negative values are runs that went back to before the stretch
 	x := func(i int) float64 { return first + 14 + (last-first-28)*float64(i)/float64(max(1, len(rates)-1)) }
 	y := func(goodput float64) float64 {
 		return pictureBottom - (goodput-least)/(1-least)*(pictureBottom-pictureTop-22)
@@ -206,7 +207,7 @@ func drawPanel(b *strings.Builder, text func(x, y, size float64, class, more, wo
 	}
 	text((first+last)/2, pictureBottom+40, 12, "soft", ` text-anchor="middle"`, "mean time between two failures")
 	var ends []float64
-	for _, l := range p.lines { // what is named last lies on top
+	for _, l := range p.lines { // the first in the legend is drawn last, on top
 		l.draw(b, x, y)
 		ends = append(ends, y(float64(l.last().Goodput)))
 	}
@@ -219,7 +220,7 @@ func drawPanel(b *strings.Builder, text func(x, y, size float64, class, more, wo
 	}
 }
 
-// last returns the row at the highest rate that there is.
+// last returns the row at the highest available rate of failures.
 func (l *goodputLine) last() GoodputRow {
 	for _, r := range slices.Backward(l.at) {
 		if r.Name != "" {
@@ -229,7 +230,7 @@ func (l *goodputLine) last() GoodputRow {
 	return GoodputRow{}
 }
 
-// draw draws the line, its points, and bars from the least to the greatest of the rounds.
+// draw draws the line, its points, and bars from the minimum to the maximum of the rounds.
 func (l *goodputLine) draw(b *strings.Builder, x func(int) float64, y func(float64) float64) {
 	colour := lineColour(l.class)[0]
 	path, points := "", ""
@@ -247,18 +248,18 @@ func (l *goodputLine) draw(b *strings.Builder, x func(int) float64, y func(float
 			l.class, x(i), at, colour, html.EscapeString(fmt.Sprintf("%s: %.1f %% (%.1f to %.1f)", r.what(), 100*r.Goodput, 100*r.Min, 100*r.Max)))
 	}
 	width := 2.2
-	if l.name == "gold" { // the default
+	if l.name == "gold" { // the default recovery
 		width = 3.4
 	}
 	fmt.Fprintf(b, `<path class="%s line" d="%s" fill="none" stroke="%s" stroke-width="%g" stroke-linejoin="round"/>`+"\n%s", l.class, path, colour, width, points)
 }
 
-// apart returns places as near to the wanted ones as lie a gap from one another, and between lo and
-// hi if there is room: in each group that would overlap, the mean is kept.
+// apart moves places so that they are at least gap apart, and between lo and hi if there is room.
+// Each group of places that would overlap keeps its mean.
 func apart(wanted []float64, gap, lo, hi float64) []float64 {
 	type group struct {
-		members []int   // from the least wanted place to the greatest
-		top     float64 // of the first of them
+		members []int   // ordered by wanted place
+		top     float64 // of the first one
 	}
 	order := make([]int, len(wanted))
 	for i := range order {
@@ -293,7 +294,7 @@ func apart(wanted []float64, gap, lo, hi float64) []float64 {
 	return places
 }
 
-// goodputWords says what the picture shows to whoever does not see it.
+// goodputWords describes the picture in words, for readers who cannot see it.
 func goodputWords(panels []goodputPanel, rates []float64) string {
 	var b strings.Builder
 	for _, p := range panels {

@@ -6,12 +6,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// What a run came to in a stretch of its time. Everything here is a function of its events alone.
+// The results of a run in a stretch of its time. Everything here is a function of its events.
 
-// stretch is a stretch of a run's clock, in seconds. Failures begin in it; what they take back may come after it.
+// stretch is a range of a run's time, in seconds. Failures begin in it; their consequences may come
+// after it.
 type stretch struct{ from, to float64 }
 
-// newestAt returns the newest step that a run had released at a time and not taken back by then, 0 before the first.
+// newestAt returns the newest step that was released and not taken back at the given time, or 0
+// before the first.
 func newestAt(run *record.Run, at float64) (newest uint64) {
 	line, restores := uint64(0), run.Summary.Restores
 	restore := func(until float64) {
@@ -26,7 +28,7 @@ func newestAt(run *record.Run, at float64) (newest uint64) {
 		if s.Seconds > at {
 			break
 		}
-		if restore(s.Seconds); s.Line >= line { // else a straggler of a line that is over
+		if restore(s.Seconds); s.Line >= line { // otherwise a late step of a line that is over
 			line, newest = s.Line, s.Step
 		}
 	}
@@ -35,7 +37,7 @@ func newestAt(run *record.Run, at float64) (newest uint64) {
 }
 
 // stayed returns how many steps further the run was at the end of the stretch than at its
-// beginning, by steps that were not taken back, then or later. It may be negative: a run can go
+// beginning, without steps that were taken back then or later. It may be negative, as a run can go
 // back to before the stretch.
 func stayed(run *record.Run, w stretch) float64 {
 	end := newestAt(run, w.to)
@@ -47,7 +49,7 @@ func stayed(run *record.Run, w stretch) float64 {
 	return float64(end) - float64(newestAt(run, w.from))
 }
 
-// lostIn returns the steps that were taken back since the stretch began.
+// lostIn returns the number of steps taken back since the stretch began.
 func lostIn(run *record.Run, w stretch) (steps uint64) {
 	for _, r := range run.Summary.Restores {
 		if r.Seconds >= w.from {
@@ -57,25 +59,25 @@ func lostIn(run *record.Run, w stretch) (steps uint64) {
 	return steps
 }
 
-// lag is by how many steps shards that came back alone have thrown a run back.
+// lag is by how many steps shards that came back alone have set a run back.
 type lag struct {
-	Shards    int     `json:"shards"`    // that came back
-	Predicted int     `json:"predicted"` // of how many it was predicted
-	Steps     float64 `json:"steps"`     // of all, as predicted; where it was not, as old as what came back together: it cannot cost more
-	Measured  float64 `json:"measured"`  // of those that were measured, and its standard error
+	Shards    int     `json:"shards"`    // number that came back
+	Predicted int     `json:"predicted"` // number with a prediction
+	Steps     float64 `json:"steps"`     // total, as predicted; without a prediction, the age of what came back together, which is an upper bound
+	Measured  float64 `json:"measured"`  // total of the measured ones, with its standard error
 	Error     float64 `json:"error"`
-	Told      int     `json:"told"` // how many were measured
+	Told      int     `json:"told"` // number that was measured
 }
 
-// lagIn reckons as the bill of a run does, but for what was not predicted, which is free there. A
-// shard that comes back twice before a step follows has come back once, and one of a time before a
-// step that all shards go back to costs those steps and nothing else.
+// lagIn computes the lag as the bill of a run does, but includes failures without a prediction,
+// which the bill leaves out. A shard that comes back twice before the next step counts once. If all
+// shards then go back to an earlier step, only those steps count.
 func lagIn(run *record.Run, w stretch) (l lag) {
 	lives := make(map[uint64]bool) // lines on which a step was released
 	for _, s := range run.Steps {
 		lives[s.Line] = true
 	}
-	unknown := make(map[uint64]float64) // by line, the age of the oldest shard that came back without a prediction
+	unknown := make(map[uint64]float64) // by line: the age of the oldest shard that came back without a prediction
 	for _, p := range run.Partials {
 		over := !lives[p.Line]
 		for _, r := range run.Summary.Restores {
@@ -89,7 +91,7 @@ func lagIn(run *record.Run, w stretch) (l lag) {
 		case p.ReworkSteps.Known():
 			l.Predicted++
 			l.Steps += max(0, float64(p.ReworkSteps))
-		case p.MeanAge.Known(): // a model that were so old all over would be so many steps behind
+		case p.MeanAge.Known(): // if the whole model were so old, the run would be so many steps behind
 			l.Steps += max(0, float64(p.MeanAge)-unknown[p.Line])
 			unknown[p.Line] = max(unknown[p.Line], float64(p.MeanAge))
 		}
@@ -106,9 +108,9 @@ func lagIn(run *record.Run, w stretch) (l lag) {
 	return l
 }
 
-// nextSteps returns the seconds from each failure of the stretch to the next step that was
-// committed after it; where none was, to the end of the run. Failures that no fault has asked for
-// are counted apart.
+// nextSteps returns, for each failure in the stretch, the seconds to the next step that was
+// committed after it, or to the end of the run if there was none. Failures that were not injected
+// are counted separately.
 func nextSteps(run *record.Run, w stretch) (seconds []float64, unplanned int) {
 	for _, f := range run.Summary.Failures {
 		switch {
@@ -123,7 +125,7 @@ func nextSteps(run *record.Run, w stretch) (seconds []float64, unplanned int) {
 	return seconds, unplanned
 }
 
-// savedIn returns the bytes that were saved in the stretch.
+// savedIn returns the number of bytes saved in the stretch.
 func savedIn(run *record.Run, w stretch) (bytes float64) {
 	for _, c := range run.Checkpoints {
 		if c.Error == "" && c.Seconds >= w.from && c.Seconds < w.to {
@@ -133,10 +135,10 @@ func savedIn(run *record.Run, w stretch) (bytes float64) {
 	return bytes
 }
 
-// lossSteps are the steps whose mean loss is that of a moment: one batch is mostly noise.
+// lossSteps is the number of steps that a loss is averaged over: one batch is mostly noise.
 const lossSteps = 50
 
-// lossAt returns the mean loss of the newest steps that were released up to a time.
+// lossAt returns the mean loss of the newest steps released up to a time.
 func lossAt(run *record.Run, at float64) record.Number {
 	var sum float64
 	n := 0

@@ -11,27 +11,28 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// KernelsConfig says what [Kernels] measures.
+// KernelsConfig configures Kernels.
 type KernelsConfig struct {
 	Device  kernels.Device
-	Sizes   []int // bytes of all arrays of an operation together, whatever its number of arrays
-	K       []int // gradients of a step
+	Sizes   []int // bytes of all arrays of an operation together
+	K       []int // number of gradients in a step
 	Threads []int
 	Pairs   int           // rounds; see Interleave
 	AtLeast time.Duration // of one measurement
-	Goals   bool          // measure only what has a goal: see CheckKernels and CheckCodecs
+	Goals   bool          // measure only operations with a goal: see CheckKernels and CheckCodecs
 
 	Progress io.Writer
 }
 
-// dtypes are how the gradients of the fused steps are written.
+// dtypes are the encodings of gradients in fused steps.
 var dtypes = []string{"fp32", "bf16", "fp16", "int8", "sign", "topk:0.01", "topk:0.1"}
 
-// Kernels asks how close the kernels come to the memory of the machine, and what it is worth to sum in one pass.
-// For each size and number of threads it measures the machine's bounds, then each operation beside loops that do
-// nothing but move the same bytes (its bound), a fused step of k gradients beside one that adds each gradient to an
-// accumulator as it arrives and runs the optimizer afterwards, and steps of encoded gradients beside one of float32.
-// Each comparison is interleaved; its baseline could win.
+// Kernels measures how close the kernels come to the speed of the memory, and what summing in one
+// pass gains. For each size and number of threads it measures the bounds of the machine. Then it
+// measures each operation beside loops that only move the same bytes (its bound); a fused step of k
+// gradients beside one that adds each gradient to an accumulator as it arrives and then runs the
+// optimizer; and steps with encoded gradients beside one with float32. Each comparison is
+// interleaved, and its baseline could win.
 func Kernels(ctx context.Context, cfg KernelsConfig) ([]Row, error) {
 	var rows []Row
 	for _, size := range cfg.Sizes {
@@ -52,13 +53,13 @@ func Kernels(ctx context.Context, cfg KernelsConfig) ([]Row, error) {
 	return rows, nil
 }
 
-// kernelsBench holds what the operations of one size share.
+// kernelsBench is the state shared by the operations of one size.
 type kernelsBench struct {
 	cfg *KernelsConfig
 	*arena
 }
 
-// group is a set of operations that are compared: those that are shown, and after them their bounds.
+// group is a set of operations that are compared: first those in the table, then their bounds.
 type group struct {
 	name  string
 	build func() (timed []*Timed, shown int)
@@ -83,7 +84,7 @@ func (b *kernelsBench) groups() []group {
 	)
 }
 
-// goals are the groups that CheckKernels looks at, with no more in them.
+// goals returns the groups that CheckKernels needs.
 func (b *kernelsBench) goals() (all []group) {
 	for _, k := range b.cfg.K {
 		all = append(all, group{fmt.Sprintf("sgd of %d", k), func() ([]*Timed, int) { return b.arrivals(k) }})
@@ -94,7 +95,7 @@ func (b *kernelsBench) goals() (all []group) {
 	return all
 }
 
-// arrivals compares the fused step with one in order of arrival.
+// arrivals compares the fused step with one that adds gradients as they arrive.
 func (b *kernelsBench) arrivals(k int) ([]*Timed, int) {
 	m := b.model(kernels.SGD, b.values(k+2))
 	operands := b.operands("fp32", k, m.values)
@@ -104,7 +105,7 @@ func (b *kernelsBench) arrivals(k int) ([]*Timed, int) {
 	return append([]*Timed{fused, arrival}, bound...), 2
 }
 
-// encodings compares fused steps of gradients in the dtypes with the first of them.
+// encodings compares fused steps with gradients in the given dtypes with the first of them.
 func (b *kernelsBench) encodings(rule kernels.Rule, k int, dtypes []string) ([]*Timed, int) {
 	m := b.model(rule, b.values(k+2+2*rule.States()))
 	var shown, bounds []*Timed
@@ -137,7 +138,7 @@ func (b *kernelsBench) model(rule kernels.Rule, values int) *model {
 	return m
 }
 
-// filled takes an array of ordinary numbers.
+// filled returns an array of ordinary numbers.
 func (b *kernelsBench) filled(n int) []float32 {
 	x := b.take(n)
 	head := x[:min(n, chunkValues)]
@@ -158,7 +159,7 @@ func values(n int, seed uint64) []float32 {
 	return x
 }
 
-// operands returns the operands of each chunk of a model with so many values.
+// operands returns the operands of each chunk, for a model with the given number of values.
 func (b *kernelsBench) operands(dtype string, k, length int) [][]kernels.Operand {
 	n := b.chunk(length)
 	chunks := make([][]kernels.Operand, length/n)
@@ -186,7 +187,7 @@ func (b *kernelsBench) operands(dtype string, k, length int) [][]kernels.Operand
 	return chunks
 }
 
-// fused returns the step in one pass, and the loops that move as much.
+// fused returns the step in one pass, and its bounds.
 func (b *kernelsBench) fused(m *model, dtype string, operands [][]kernels.Operand) (fused *Timed, bound []*Timed) {
 	n := b.chunk(m.values)
 	steps := make([]kernels.Step, len(operands))
@@ -236,9 +237,9 @@ func (b *kernelsBench) step(rule kernels.Rule, operands []kernels.Operand) kerne
 	}
 }
 
-// arrival returns the same step as servers do that add up what arrives: the first gradient is copied to an
-// accumulator, each further one is added to it over the whole model, and then the optimizer runs. Each of these
-// passes uses the same vector instructions as the fused step.
+// arrival returns the same step as in servers that add gradients as they arrive: the first gradient
+// is copied to an accumulator, each further one is added to it over the whole model, and then the
+// optimizer runs. Each of these passes uses the same vector instructions as the fused step.
 func (b *kernelsBench) arrival(m *model, operands [][]kernels.Operand) *Timed {
 	n, k, chunks := b.chunk(m.values), len(operands[0]), len(operands)
 	sum := b.filled(m.values)
@@ -266,14 +267,14 @@ func (b *kernelsBench) arrival(m *model, operands [][]kernels.Operand) *Timed {
 			b.cfg.Device.Step(&steps[c])
 		}
 	}
-	passes := int64(2 + 3*(k-1) + 3) // arrays read or written: by the copy, the additions, the optimizer
+	passes := int64(2 + 3*(k-1) + 3) // arrays read or written by the copy, the additions and the optimizer
 	return &Timed{
 		Row: b.row(m.rule.String(), "in order of arrival", "fp32", k, m.values, passes*4*int64(m.values)),
 		Run: func(times int) { spread(b.threads, b.threads, times, run) },
 	}
 }
 
-// scans are the operations that read arrays and return a number.
+// scans returns the operations that read arrays and return a number.
 func (b *kernelsBench) scans() ([]*Timed, int) {
 	values := b.values(2)
 	n := b.chunk(values)

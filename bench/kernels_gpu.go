@@ -10,16 +10,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Question: how close do the kernels of a GPU come to its memory? Each operation on arrays that are
-// there is timed beside a copy of as many bytes, from the GPU's memory to the GPU's memory, in the
-// same rounds and by the GPU's clock. The claims that could be false are the goals of docs/gpu.md.
+// Question: how close do the kernels of a GPU come to the speed of its memory? Each operation, on
+// arrays in GPU memory, is timed beside a copy of the same number of bytes within GPU memory, in
+// the same rounds and by the GPU's clock. The claims that could be false are the goals of
+// docs/gpu.md.
 
-// GPUKernelsConfig says what [GPUKernels] measures.
+// GPUKernelsConfig configures GPUKernels.
 type GPUKernelsConfig struct {
 	Rig     *cuda.Rig
 	Device  string // its name, for the rows
-	Sizes   []int  // bytes that an operation moves: a cache flatters what fits it
-	K       []int  // gradients of a step
+	Sizes   []int  // bytes that an operation moves; small sizes that fit into a cache look too fast
+	K       []int  // number of gradients in a step
 	Pairs   int    // rounds; see Interleave
 	AtLeast time.Duration
 
@@ -45,11 +46,11 @@ func GPUKernels(ctx context.Context, cfg GPUKernelsConfig) ([]Row, error) {
 // gpuOperation is an operation on arrays of a GPU.
 type gpuOperation struct {
 	Row
-	perValue float64 // bytes that it moves, about
+	perValue float64 // approximate bytes moved per value
 	work     func(values int) cuda.Work
 }
 
-// measure compares an operation that moves about so many bytes with a copy.
+// measure compares an operation that moves about size bytes with a copy.
 func (cfg *GPUKernelsConfig) measure(ctx context.Context, o gpuOperation, size int) (Row, error) {
 	cfg.Rig.Reset()
 	w := o.work(int(float64(size) / o.perValue))
@@ -71,7 +72,7 @@ func (cfg *GPUKernelsConfig) timed(r Row, w cuda.Work) *Timed {
 	return &Timed{Row: r, Clock: func(times int) float64 { return cfg.Rig.Seconds(w, times) }}
 }
 
-// operations are those with a row in docs/gpu.md.
+// operations returns the operations with a row in docs/gpu.md.
 func (cfg *GPUKernelsConfig) operations() []gpuOperation {
 	var all []gpuOperation
 	for _, e := range []kernels.Encoding{kernels.FP32, kernels.BF16, kernels.Int8} {
@@ -112,12 +113,12 @@ func (cfg *GPUKernelsConfig) operations() []gpuOperation {
 		work:     func(n int) cuda.Work { return cfg.Rig.EncodeNamed(0.01, n) },
 	})
 	for _, f := range []struct{ share, goal float64 }{{0.001, 0.70}, {0.01, 0.70}, {0.1, 0.50}} {
-		all = append(all, cfg.selects(f.share, true, 12, f.goal), cfg.selects(f.share, false, 4, 0)) // the goal of the other is another program's
+		all = append(all, cfg.selects(f.share, true, 12, f.goal), cfg.selects(f.share, false, 4, 0)) // the goal of the second is that of another program
 	}
 	return all
 }
 
-// wide is how many bytes a value has in a payload, about.
+// wide is the approximate number of bytes per value in a payload.
 var wide = map[kernels.Encoding]float64{kernels.FP32: 4, kernels.BF16: 2, kernels.FP16: 2, kernels.Int8: 1 + 1/64., kernels.Sign: 1/8. + 1/64.}
 
 func (cfg *GPUKernelsConfig) step(rule kernels.Rule, e kernels.Encoding, k int, goal float64) gpuOperation {

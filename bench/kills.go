@@ -21,30 +21,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// Question: does it matter where a process dies? Every state of a server and of a worker is hit,
-// and the coordinator at random steps. The claim that could be false: every run makes all its
-// steps, exits with 0, and ends with a loss that undisturbed runs of other seeds would end with:
-// mean ± 3 standard deviations. A partial restore is no exact one, and a short run feels it: there
-// the claim is that no step is taken back, and the loss is shown. Where servers find their state
-// outside of themselves, or shards have other replicas, no step is taken back, and whoever is
-// killed but a worker, the run ends with the very parameters of the calm one with its seed, to the
-// last bit.
+// Question: does it matter in which state a process dies? Servers and workers are killed in every
+// state, and the coordinator at random steps. The claim that could be false: every run makes all
+// its steps, exits with 0, and ends with a loss that undisturbed runs with other seeds could have:
+// within 3 standard deviations of their mean. A partial restore is not exact, which matters in a
+// short run: there the claim is that no step is taken back, and the loss is only shown. If servers
+// find their state outside their processes, or shards have other replicas, no step is taken back.
+// Then a run ends with exactly the parameters of the undisturbed run with the same seed, to the
+// last bit, unless a worker was killed.
 
-// KillsConfig says what Kills measures.
+// KillsConfig configures Kills.
 type KillsConfig struct {
 	Kills            int
-	Seed             uint64 // of the choice of victims and occasions
-	Calm             int    // undisturbed runs that say what is usual
+	Seed             uint64 // for the choice of victims and moments
+	Calm             int    // number of undisturbed runs, which show the usual losses
 	Servers, Workers int
 	Steps            int
 	Binary           string
-	Recovery         string   // train's --recovery
-	Partial          bool     // it restores only what was lost
-	Exact            bool     // it takes nothing back
-	Joins            bool     // a server that comes back catches up with others, and is killed at that too
-	Only             string   // kill processes of this role only; "": of all
-	Loaded           bool     // beside a process of a stranger that keeps all cores busy
-	Flags            []string // for train, besides the ones above
+	Recovery         string   // value of train's --recovery
+	Partial          bool     // it restores only lost chunks
+	Exact            bool     // it takes no step back
+	Joins            bool     // a server that comes back catches up with others, and is killed during that too
+	Only             string   // kill only processes of this role; "": of all roles
+	Loaded           bool     // while another program keeps all cores busy
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
@@ -52,38 +52,38 @@ type KillsConfig struct {
 type KillsRow struct {
 	Name     string  `json:"name"`
 	Seed     uint64  `json:"seed"`  // of the run
-	Fault    string  `json:"fault"` // several are joined by "and"
+	Fault    string  `json:"fault"` // several faults are joined by "and"
 	Part     string  `json:"part"`
 	State    string  `json:"state"`
-	Step     uint64  `json:"step"`             // newest released step when it died
-	Recovery float64 `json:"recovery_seconds"` // until the next step
+	Step     uint64  `json:"step"`             // newest released step when the process died
+	Recovery float64 `json:"recovery_seconds"` // to the next step
 	Lost     uint64  `json:"lost_steps"`
 	Steps    uint64  `json:"steps"`
 	Loss     float64 `json:"final_loss"`
 	Mean     float64 `json:"calm_mean"`
 	Allowed  float64 `json:"allowed_deviation"` // 3 standard deviations of the calm runs
 
-	// Of partial recoveries: shards that have outlived a line, and how many of them were not what
-	// they were, to the bit; and what the loss cost in steps, as predicted and measured, with its
-	// standard error.
+	// For partial recoveries: the number of shards that have survived a line, and how many of them
+	// had changed, in any bit; and what the loss of a shard cost in steps, predicted and measured,
+	// with the standard error.
 	Kept      int           `json:"kept_shards"`
 	Touched   int           `json:"touched_shards"`
 	Predicted record.Number `json:"predicted_rework"`
 	Measured  record.Number `json:"measured_rework"`
 	Error     record.Number `json:"measured_error"`
 
-	Damaged int `json:"damaged_places"` // in what was published, when the run has ended
+	Damaged int `json:"damaged_places"` // in the published checkpoints at the end of the run
 
-	Bits     string `json:"parameters"`      // a sum over all bits of the final parameters
-	CalmBits string `json:"calm_parameters"` // of the calm run with its seed; empty: there is none
+	Bits     string `json:"parameters"`      // checksum over all bits of the final parameters
+	CalmBits string `json:"calm_parameters"` // of the calm run with the same seed; empty: none
 
 	OK bool `json:"ok"`
 
 	faults []string
 }
 
-// Kills runs the calm runs, then the others. A run that does not end in order is an error, one whose loss
-// is unusual a row that is not OK.
+// Kills makes the calm runs, then the others. A run that does not end in an orderly way is an
+// error; if its loss is unusual, its row is not OK.
 func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	if cfg.Loaded {
 		end, err := foreign(cfg.Binary)
@@ -136,8 +136,8 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 }
 
 // Recoveries returns two quantiles of the seconds from a kill to the next step, and the longest:
-// half of the kills took at most p50. Kills after the last step do not count; NaN: there are no
-// others.
+// half of the kills took at most p50. Kills after the last step are left out. If there are no
+// others, it returns NaN.
 func Recoveries(rows []KillsRow) (p50, p99, longest float64) {
 	var took []float64
 	for _, r := range rows {
@@ -153,8 +153,8 @@ func Recoveries(rows []KillsRow) (p50, p99, longest float64) {
 	return at(50), at(99), took[len(took)-1]
 }
 
-// victims goes through all states of servers and workers in turn, and the coordinator, and draws who is
-// hit and on which occasion. Every fault of a row is one of a process that dies.
+// victims goes through all states of servers and workers in turn, and the coordinator, and draws
+// the victim and the moment. All faults of one row kill a process.
 func (cfg *KillsConfig) victims() []KillsRow {
 	rng := rand.New(rand.NewPCG(cfg.Seed, 1))
 	type target struct {
@@ -173,7 +173,7 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	}
 	targets = append(targets, target{role: launch.Coordinator})
 	if cfg.Exact {
-		targets = append(targets, target{role: launch.Server}) // at any moment, whatever it does
+		targets = append(targets, target{role: launch.Server}) // at any moment, in any state
 	}
 	targets = slices.DeleteFunc(targets, func(t target) bool { return cfg.Only != "" && t.role.String() != cfg.Only })
 	var rows []KillsRow
@@ -193,7 +193,7 @@ func (cfg *KillsConfig) victims() []KillsRow {
 			if row.State = "any"; t.role == launch.Coordinator {
 				row.State = "idle"
 			}
-		case string(server.Joining): // only who was killed before joins anything; it has to be back before the end
+		case string(server.Joining): // only a server that was killed before joins; it must be back before the end
 			before := f
 			before.At.Step = kintsugi.Step(1 + rng.IntN(cfg.Steps/8))
 			row.faults = append(row.faults, before.String())
@@ -216,17 +216,17 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	return rows
 }
 
-// stuckAfter is how long a run may take, where an undisturbed one takes a few seconds: one that has
-// not ended by then never will.
+// stuckAfter is the limit on the time of a run. An undisturbed run takes a few seconds: one that
+// has not ended by then never will.
 const stuckAfter = 5 * time.Minute
 
 var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
 
-// killed is what a run came to.
+// killed is the result of a run.
 type killed struct {
 	summary       record.Summary
-	kept, touched int // shards, see KillsRow
-	damaged       int // places
+	kept, touched int // number of shards, see KillsRow
+	damaged       int // number of places
 	bits          string
 }
 
@@ -264,8 +264,9 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, faults []string) (
 	return k, nil
 }
 
-// Foretold returns in how many runs with a partial recovery its cost was predicted, and in how many
-// measured; and where it was both, the mean of each, and the standard error of what was measured.
+// Foretold returns the number of runs with a partial recovery, how many of them had a predicted and
+// how many a measured cost; and, for runs with both, the means and the standard error of the
+// measurement.
 func Foretold(rows []KillsRow) (runs, foretold, told int, predicted, measured, deviation float64) {
 	both := 0.0
 	for _, r := range rows {

@@ -16,8 +16,9 @@ import (
 // interrupted is the exit status of a run that was asked to end.
 const interrupted = 130
 
-// runFor runs kintsugi train with the given flags in a folder of its own, asks it to end after that
-// long, and returns what it recorded. The run must have more steps than it can make until then.
+// runFor runs kintsugi train with the given flags in a temporary folder, asks it to end after the
+// given time, and returns its record. The flags must ask for more steps than it can make in that
+// time.
 func runFor(ctx context.Context, binary string, long time.Duration, flags []string) (*record.Run, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {

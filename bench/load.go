@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Spin keeps so many cores busy until ctx ends or that long has passed.
+// Spin keeps the given number of cores busy until ctx ends or the time has passed.
 func Spin(ctx context.Context, cores int, long time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
@@ -22,7 +22,7 @@ func Spin(ctx context.Context, cores int, long time.Duration) {
 					x = x*6364136223846793005 + 1442695040888963407
 				}
 				if x == 0 {
-					return // never: the result is used
+					return // never happens: the result is used
 				}
 			}
 		})
@@ -30,8 +30,8 @@ func Spin(ctx context.Context, cores int, long time.Duration) {
 	wg.Wait()
 }
 
-// foreign starts a process that keeps all cores busy as a stranger on this machine would, and
-// returns what ends it. It ends with this process, and at the latest after two hours.
+// foreign starts a process that keeps all cores busy, as another program would, and returns a
+// function that ends it. It ends with this process, and at the latest after two hours.
 func foreign(binary string) (end func(), err error) {
 	c, err := startChild(binary, "bench", "load", "--cores", strconv.Itoa(runtime.NumCPU()), "--for", "2h")
 	if err != nil {

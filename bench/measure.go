@@ -7,68 +7,68 @@ import (
 	"time"
 )
 
-// Row is what a benchmark of one operation found: one flat object in JSON.
+// Row is the result of a benchmark of one operation: one flat object in JSON.
 type Row struct {
 	Name     string `json:"name"`     // of the operation
 	Device   string `json:"device"`   // of kernels.Devices, or "memory" for a bound
-	Variant  string `json:"variant"`  // which of the ways to do it
-	K        int    `json:"k"`        // gradients that go in, or streams of a bound
+	Variant  string `json:"variant"`  // variant of the operation
+	K        int    `json:"k"`        // number of input gradients, or of streams of a bound
 	DType    string `json:"dtype"`    // of the gradients
-	Threads  int    `json:"threads"`  // at once, each with chunks of its own
-	Elements int    `json:"elements"` // values of the model
+	Threads  int    `json:"threads"`  // number of threads, each with its own chunks
+	Elements int    `json:"elements"` // number of values of the model
 
-	Bytes       int64   `json:"bytes"`        // that must move: each array read or written once, nothing else
+	Bytes       int64   `json:"bytes"`        // that must be moved: each array read or written once
 	Seconds     float64 `json:"seconds"`      // median of the rounds
 	SecondsLow  float64 `json:"seconds_low"`  // lower quartile
 	SecondsHigh float64 `json:"seconds_high"` // upper quartile
 
-	GBPerS      float64 `json:"gb_per_s"` // Bytes/10⁹ each second, of the median
+	GBPerS      float64 `json:"gb_per_s"` // Bytes/10⁹ per second, from the median
 	BoundGBPerS float64 `json:"bound_gb_per_s"`
-	Fraction    float64 `json:"fraction"` // of the bound: the median of the rounds' fractions; 0 where there is no bound
+	Fraction    float64 `json:"fraction"` // of the bound: median of the fractions in each round; 0: no bound
 
-	// How many times faster it is than what Versus names, by the seconds of each element: the median of the
-	// rounds' ratios, and its quartiles. BytesRatio is the same of bytes.
+	// Ratio is how many times faster it is than Versus, by the seconds per element: the median of
+	// the ratios in each round, with its quartiles. BytesRatio is the same for bytes.
 	Versus     string  `json:"versus,omitempty"`
 	Ratio      float64 `json:"ratio,omitempty"`
 	RatioLow   float64 `json:"ratio_low,omitempty"`
 	RatioHigh  float64 `json:"ratio_high,omitempty"`
 	BytesRatio float64 `json:"bytes_ratio,omitempty"`
 
-	Goal float64 `json:"goal,omitempty"` // of Fraction, where the rows of a benchmark have one each
+	Goal float64 `json:"goal,omitempty"` // for Fraction, in benchmarks with a goal for each row
 }
 
-// Timed is an operation whose speed is asked for. Its methods give answers after [Interleave].
+// Timed is an operation to measure. Its methods return results after [Interleave].
 type Timed struct {
-	Row // the labels and Bytes
+	Row // labels, and Bytes
 
-	// Before, unless nil, prepares for a measurement, unmeasured.
+	// Before, if not nil, is called before each measurement, outside the measured time.
 	Before func()
 
-	// Run does the operation so many times.
+	// Run repeats the operation times times.
 	Run func(times int)
 
-	// Clock, unless nil, is called in place of Run: it does the operation so many times and returns
-	// the seconds of one, by a clock that is not this machine's.
+	// Clock, if not nil, is called instead of Run. It repeats the operation times times, and
+	// returns the seconds of one repetition by another clock than that of this machine.
 	Clock func(times int) float64
 
-	// Bound, unless nil, returns the seconds that this machine needed in that round to move Bytes and do nothing
-	// else; see [Fastest].
+	// Bound, if not nil, returns the seconds that this machine needed in the given round to move
+	// Bytes and do nothing else; see [Fastest].
 	Bound func(round int) float64
 
-	// Over, unless nil, is the operation that Ratio compares with.
+	// Over, if not nil, is the operation that Ratio compares with.
 	Over *Timed
 
-	seconds []float64 // of one time, by round
+	seconds []float64 // of one repetition, by round
 }
 
-// At returns the seconds of one time in that round.
+// At returns the seconds of one repetition in the given round.
 func (t *Timed) At(round int) float64 { return t.seconds[round] }
 
-// Rate returns the bytes that moved each second of that round.
+// Rate returns the bytes per second in the given round.
 func (t *Timed) Rate(round int) float64 { return float64(t.Bytes) / t.seconds[round] }
 
-// Fastest returns the bound by the fastest of the operations in a round: the seconds in which it would move that
-// many bytes.
+// Fastest returns the bound from the fastest of the operations in a round: the seconds in which
+// that operation would move the given bytes.
 func Fastest(bytes int64, operations ...*Timed) func(round int) float64 {
 	return func(round int) float64 {
 		least := math.Inf(1)
@@ -79,9 +79,10 @@ func Fastest(bytes int64, operations ...*Timed) func(round int) float64 {
 	}
 }
 
-// Interleave measures the operations in rounds and returns their rows. A round runs each of them once, for at
-// least that long, forward and backward in turn, so that a machine which slows down slows all of them; what is
-// compared is compared within a round. Before the first round each runs once unmeasured.
+// Interleave measures the operations in rounds and returns their rows. A round runs each of them
+// once, for at least atLeast. Rounds go forward and backward in turn, so that a machine that slows
+// down slows all operations. Comparisons are made within a round. Before the first round, each
+// operation runs once unmeasured.
 func Interleave(ctx context.Context, rounds int, atLeast time.Duration, operations []*Timed) ([]Row, error) {
 	times := make([]int, len(operations))
 	for i, o := range operations {
@@ -124,7 +125,7 @@ func (t *Timed) measure(times int) float64 {
 	return time.Since(start).Seconds() / float64(times)
 }
 
-// row fills the measured fields in.
+// row fills in the measured fields.
 func (t *Timed) row() Row {
 	r := t.Row
 	r.SecondsLow, r.Seconds, r.SecondsHigh = quartiles(t.seconds)
@@ -152,7 +153,7 @@ func (t *Timed) row() Row {
 	return r
 }
 
-// quartiles returns the quartiles of x, which is not empty, interpolated.
+// quartiles returns the interpolated quartiles of x, which must not be empty.
 func quartiles(x []float64) (lower, median, upper float64) {
 	x = slices.Sorted(slices.Values(x))
 	at := func(p float64) float64 {

@@ -9,13 +9,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what should workers do while servers are away for twenty seconds? They may wait, or go
-// on with the parameters that they have, and what they have kept can be applied by several rules.
-// The claims that could be false: at equal counted pushes stateless is at most half a point below
-// the undisturbed run, and after equal time it is not below a checkpoint.
+// Question: what should workers do while servers are away for twenty seconds? They can wait, or go
+// on with their current parameters, and there are several rules to apply the gradients they have
+// kept. The claims that could be false: at equal counted pushes, stateless is at most half a point
+// below the undisturbed run; and after equal time it is not below a checkpoint.
 
-// OutageTable says what each rule has made of outages, the best first; what it is judged by is the
-// accuracy after equal time. The last table says which is best.
+// OutageTable returns the result of each rule, the best first, by the accuracy after equal time.
+// The last table says which rule is best.
 func OutageTable(rows []FailureRow) (tables []Table) {
 	for _, group := range failureGroups(rows) {
 		t := Table{
@@ -33,7 +33,7 @@ func OutageTable(rows []FailureRow) (tables []Table) {
 	return append(tables, verdicts(rows))
 }
 
-// ranked returns rows by their number of kills, and those with as many by how far they are above the checkpoint.
+// ranked sorts rows by their number of kills, and then by how far they are above the checkpoint.
 func ranked(rows []FailureRow) []FailureRow {
 	rows = slices.Clone(rows)
 	height := func(r FailureRow) record.Number {
@@ -56,7 +56,8 @@ func ranked(rows []FailureRow) []FailureRow {
 	return rows
 }
 
-// verdicts says which rule is best after equal time and at equal counted pushes, and by how much over the next one.
+// verdicts says which rule is best after equal time and at equal counted pushes, and how far it is
+// above the next one.
 func verdicts(rows []FailureRow) Table {
 	t := Table{Title: "Which rule is best, and by how much", Header: []string{"MODEL", "WORKERS", "KILLS", "COMPARED", "BEST", "POINTS ABOVE", "THE NEXT", "POINTS ABOVE IT ± SE", "MORE THAN NOISE"}}
 	for _, way := range []struct {
@@ -84,7 +85,7 @@ func verdicts(rows []FailureRow) Table {
 	return t
 }
 
-// reference reports whether the row is no rule for an outage, but what rules are compared with.
+// reference reports whether the row is not a rule, but a reference for the rules.
 func (r *FailureRow) reference() bool { return strings.HasPrefix(r.Preset, "checkpoint") }
 
 // clearly says whether a difference is more than twice its standard error.

@@ -11,22 +11,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does the running checkpoint take from training? The same runs without one and with
-// each fraction, on the disk as it is and behind a limit, in interleaved rounds. The claims that
-// could be false: steps never wait for the store, so that a slow one costs steps no more than a
-// fast one; and every fraction saves the same bytes in C steps, where the store keeps up.
+// Question: what does the running checkpoint cost training? The same runs without it and with each
+// fraction, on the disk and with a limit on the store, in interleaved rounds. The claims that could
+// be false: steps never wait for the store, so that a slow store costs no more than a fast one; and
+// every fraction saves the same number of bytes in C steps, if the store is fast enough.
 
-// OverheadConfig says what Overhead measures.
+// OverheadConfig configures Overhead.
 type OverheadConfig struct {
 	Model            string
-	Fractions        []string // such as 1/8; off: no checkpoint but the last
-	Limits           []string // train's --store-limit; "": none
+	Fractions        []string // such as 1/8; off: no checkpoint except the last
+	Limits           []string // values of train's --store-limit; "": none
 	Period           int      // C
 	Servers, Workers int
 	Steps, Rounds    int
 	Bytes            float64 // of the model and its optimizer's state
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
@@ -37,25 +37,25 @@ type OverheadRow struct {
 	Fraction string  `json:"fraction"`
 	Limit    string  `json:"store_limit"`
 	Steps    float64 `json:"steps_per_s"`
-	Ratio    float64 `json:"ratio"` // to the run of the same round without a checkpoint
+	Ratio    float64 `json:"ratio"` // to the run without a checkpoint in the same round
 	P50      float64 `json:"step_p50_seconds"`
 	P99      float64 `json:"step_p99_seconds"`
 	Longest  float64 `json:"step_max_seconds"`
-	Waited   float64 `json:"waited_share"`      // of the time of steps, for the checkpoint
-	Models   float64 `json:"models_in_c_steps"` // whose bytes were saved, on average
-	Saves    float64 `json:"saves"`             // of one shard
-	Took     float64 `json:"save_p50_seconds"`  // until a save was durable
+	Waited   float64 `json:"waited_share"`      // share of the steps' time spent waiting for the checkpoint
+	Models   float64 `json:"models_in_c_steps"` // number of models' worth of bytes saved, on average
+	Saves    float64 `json:"saves"`             // number per shard
+	Took     float64 `json:"save_p50_seconds"`  // time until a save was durable
 	Age      float64 `json:"mean_age_steps"`    // of saved chunks
 	Rounds   int     `json:"rounds"`
 }
 
-// Overhead runs all of them in turn.
+// Overhead makes all runs in turn.
 func Overhead(ctx context.Context, cfg OverheadConfig) ([]OverheadRow, error) {
 	type cell struct{ fraction, limit string }
 	var cells []cell
 	for _, f := range cfg.Fractions {
 		for i, limit := range cfg.Limits {
-			if f != "off" || i == 0 { // without saves the store does not matter
+			if f != "off" || i == 0 { // without saves, the store does not matter
 				cells = append(cells, cell{f, limit})
 			}
 		}
@@ -115,7 +115,7 @@ func (cfg *OverheadConfig) run(ctx context.Context, fraction, limit string) (*re
 	return runTrain(ctx, cfg.Binary, append(append(args, "--recovery", recovery), cfg.Flags...))
 }
 
-// row reads what a run has recorded, after its warm-up.
+// row extracts the results of a run, after its warm-up.
 func (cfg *OverheadConfig) row(run *record.Run, fraction, limit string) OverheadRow {
 	r := OverheadRow{Name: fmt.Sprintf("overhead/%s/%s/%s", cfg.Model, fraction, orFree(limit)), Model: cfg.Model, Fraction: fraction, Limit: orFree(limit)}
 	first := int(warmUp * float64(len(run.Steps)))

@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Experiment says what was repeated, where and when.
+// Experiment describes an experiment: its command, place and time.
 type Experiment struct {
 	Command string    `json:"command"`
 	Commit  string    `json:"commit"`
@@ -24,8 +24,8 @@ type Experiment struct {
 //go:embed *.html
 var pages embed.FS
 
-// writeExperiment writes table.json and report.html, from the template of that name, to a folder
-// and returns the path of the page.
+// writeExperiment writes table.json, and report.html from the template of the given name, to a
+// folder. It returns the path of the page.
 func writeExperiment(dir, name string, table, view any) (page string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)

@@ -13,22 +13,22 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Question: does it cost quality that a model is trained by workers and servers? Each algorithm is
-// here once more as its textbook has it: one process, one loop, float64, numbers at random in their
-// usual order. Nothing is shared with what train does but the examples, the initial parameters, and
-// the layers of networks.
+// Question: does distributing the training over workers and servers cost quality? Each algorithm is
+// implemented here again as in a textbook: one process, one loop, float64, an ordinary random
+// generator. It shares nothing with train except the examples, the initial parameters, and the
+// layers of networks.
 
-// PlainConfig says what Plain trains.
+// PlainConfig configures Plain.
 type PlainConfig struct {
 	Desc     *models.Description
 	Set      *data.Set
 	Seed     uint64
-	Batch    int // examples of a step: those of all workers together
+	Batch    int // number of examples per step, of all workers together
 	Steps    int
 	Schedule conductor.Schedule
 }
 
-// Plain trains a model in one loop and returns its parameters, in the order of train's.
+// Plain trains a model in one loop and returns its parameters, in the order that train uses.
 func Plain(ctx context.Context, cfg PlainConfig) ([]float32, error) {
 	params := make([]float32, cfg.Desc.Values())
 	if err := cfg.Desc.Init(cfg.Seed, params); err != nil {
@@ -78,7 +78,8 @@ func (cfg *PlainConfig) network(ctx context.Context, rng *rand.Rand, params []fl
 	})
 }
 
-// descend follows gradients by the schedule's rule. Every epoch has an order of its own.
+// descend trains by gradients with the optimizer of the schedule. Each epoch has another order of
+// examples.
 func (cfg *PlainConfig) descend(ctx context.Context, rng *rand.Rand, params []float32, gradient func(x []float64, batch []int, g []float64) error) ([]float32, error) {
 	n := len(params)
 	x, g, m, v := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
@@ -110,7 +111,7 @@ func (cfg *PlainConfig) descend(ctx context.Context, rng *rand.Rand, params []fl
 	return params, nil
 }
 
-// move is the optimizer's step; m and v are its state.
+// move makes a step of the optimizer; m and v are its state.
 func (cfg *PlainConfig) move(step int, x, g, m, v []float64) error {
 	o := cfg.Schedule.At(kintsugi.Step(step) + 1)
 	rate := float64(o.LearningRate)

@@ -33,8 +33,8 @@ func plainFactors(f models.Factors, r *data.Ratings, params []float64, batch []i
 	}
 }
 
-// plainAlternate is alternating least squares with weighted λ: users, items, users, …, by Gonum's
-// Cholesky factorisation.
+// plainAlternate is alternating least squares with weighted λ, in the order users, items, users, …,
+// with Gonum's Cholesky factorisation.
 func plainAlternate(ctx context.Context, f models.Factors, r *data.Ratings, steps int, params []float32) ([]float32, error) {
 	w := f.Width()
 	for step := range steps {
@@ -70,7 +70,7 @@ func plainAlternate(ctx context.Context, f models.Factors, r *data.Ratings, step
 	return params, nil
 }
 
-// plainSolve sets x to the solution of (a + λ·I)·x = b; to zero where λ is.
+// plainSolve sets x to the solution of (a + λ·I)·x = b, or to zero if λ is 0.
 func plainSolve(x []float32, a *mat.SymDense, b *mat.VecDense, lambda float64) error {
 	clear(x)
 	if lambda == 0 {
@@ -107,7 +107,7 @@ func plainTopics(ctx context.Context, p models.Topics, docs *data.Documents, swe
 		}
 		for d := range docs.Len() {
 			for i := docs.Start[d]; i < docs.Start[d+1]; i++ {
-				if sweep == 0 { // the first one only gives each token a topic
+				if sweep == 0 { // the first sweep only gives each token a topic
 					topic[i] = rng.IntN(topics)
 					count(d, i, 1)
 					continue

@@ -11,20 +11,21 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what is it worth to be told before a process goes? The claim that could be false:
-// around a notice the longest step is shorter than around SIGKILL, and no step is lost.
+// Question: what is a notice before the end of a process worth? The claim that could be false:
+// around a notice the longest step is shorter than around a SIGKILL, and no step is lost.
 //
-// One run has both, in turn, on the same process: both meet the same machine in the same minute.
+// One run has both in turn, for the same process, so that both happen on the same machine in the
+// same minutes.
 
-// PreemptConfig says what Preempt measures.
+// PreemptConfig configures Preempt.
 type PreemptConfig struct {
 	Recoveries       []string
 	Parts            []string // such as server/1
 	Servers, Workers int
 	Pairs            int // of a notice and a kill, in each run
-	Every            int // steps from one to the next
+	Every            int // steps between them
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
@@ -33,28 +34,29 @@ type PreemptRow struct {
 	Name     string  `json:"name"`
 	Recovery string  `json:"recovery"`
 	Part     string  `json:"part"`
-	Usual    float64 `json:"usual_step_seconds"` // median of all steps
+	Usual    float64 `json:"usual_step_seconds"` // median over all steps
 
 	Notice Interruption `json:"notice"`
 	Kill   Interruption `json:"kill"`
 }
 
-// Interruption is what happened around notices, or around kills.
+// Interruption describes what happened around notices, or around kills.
 type Interruption struct {
 	Count int `json:"count"`
 
-	// Gap is, around a notice, the longest time between two steps until the process had gone and a
-	// step was made without it; around a kill the time until that step.
+	// Gap is, around a notice, the longest time between two steps up to the first step without the
+	// process; around a kill, the time to that step.
 	Gap    float64 `json:"gap_seconds_p50"`
 	GapMax float64 `json:"gap_seconds_max"`
 
-	// Return is the longest time between two steps after that, while the next life of the process comes in.
+	// Return is the longest time between two steps after that, while the next life of the process
+	// joins.
 	Return float64 `json:"return_seconds_p50"`
 
-	Lost uint64 `json:"lost_steps"` // of all of them together
+	Lost uint64 `json:"lost_steps"` // total
 }
 
-// Preempt runs each recovery with each process.
+// Preempt makes a run for each recovery and each process.
 func Preempt(ctx context.Context, cfg PreemptConfig) ([]PreemptRow, error) {
 	var rows []PreemptRow
 	for _, recovery := range cfg.Recoveries {
@@ -83,7 +85,7 @@ func (cfg *PreemptConfig) args(recovery, part string) []string {
 	return args
 }
 
-// noticed sums up what happened around departures and deaths.
+// noticed summarises what happened around departures and deaths.
 func noticed(run *record.Run) (row PreemptRow) {
 	var took []float64
 	for i := 1; i < len(run.Steps); i++ {
@@ -118,7 +120,7 @@ func (x *Interruption) of(gaps, returns []float64) {
 	}
 }
 
-// recovered returns when the first step was released after a failure was over.
+// recovered returns when the first step after a failure was released.
 func recovered(run *record.Run, f record.FailureCost) float64 {
 	for _, r := range run.Recoveries {
 		if r.Part == f.Part && r.FailureSeconds == f.Seconds {

@@ -12,38 +12,38 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: which learning rate does a model bear, and at which does it learn fastest? A range
-// test: one pass over the data in which the rate grows from step to step by the same factor, until
-// the loss blows up. It was proposed by L. N. Smith, "Cyclical Learning Rates for Training Neural
-// Networks" (arXiv 1506.01186, §3.3), who takes for the largest useful rate the one at which the
-// curve stops to improve. Chosen is half of that one, but not more than an eighth of the rate at
-// which a pass had diverged: it takes a pass some steps to diverge, in which the rate grows on. The
-// claim that could be false: on a quadratic whose largest curvature is L, steps stay stable below
-// 2/L, and 2(1 + β)/L with momentum β; the blow-up is found above that, and what is chosen lies
-// below.
+// Question: which learning rates does a model tolerate, and at which does it learn fastest? This is
+// a range test: one pass over the data in which the rate grows by the same factor in each step,
+// until the loss blows up. It was proposed by L. N. Smith, "Cyclical Learning Rates for Training
+// Neural Networks" (arXiv 1506.01186, §3.3), where the largest useful rate is the one at which the
+// curve stops improving. Chosen is half of that rate, but at most an eighth of the rate at which a
+// pass had diverged: diverging takes some steps, in which the rate keeps growing. The claim that
+// could be false: on a quadratic whose largest curvature is L, steps are stable below 2/L, or 2(1 +
+// β)/L with momentum β; the blow-up is found above that limit, and the chosen rate is below it.
 //
-// The rate at which the loss falls fastest, which others choose (the knee of C. Xu, G. Neglia and
-// N. Sebastianelli, "Dynamic Backup Workers for Parallel Machine Learning", arXiv 2004.14696), is
-// in the table. It is no good choice here: what a pass can win it has won most of when the rates
-// are still small, so the steepest place says how many steps the pass had. With the defaults it is
-// at 0.00002 for lenet, whose loss begins high, and at 0.001 for mlr, which then ends far from
-// done.
+// The table also has the rate at which the loss falls fastest. Others choose that rate (the knee of
+// C. Xu, G. Neglia and N. Sebastianelli, "Dynamic Backup Workers for Parallel Machine Learning",
+// arXiv 2004.14696). It is no good choice here: most of what a pass can gain is gained while the
+// rates are still small, so the steepest place depends on the number of steps. With the defaults it
+// is at 0.00002 for lenet, whose initial loss is high, and at 0.001 for mlr, which then ends far
+// from converged.
 //
-// A step is the mean of the gradients of all workers, as in a synchronous run: the rate is one for that many gradients.
-// The pass is short, and its rates grow while it learns; how fast it learns at one rate for long it cannot say.
+// A step is the mean of the gradients of all workers, as in a synchronous run, so the rate is for
+// that number of gradients. The pass is short, and its rates grow while it learns; it cannot say
+// how fast the model learns at a constant rate for a long time.
 
-// RatesConfig says what Rates does.
+// RatesConfig configures Rates.
 type RatesConfig struct {
 	Model, Data string
 	Layout      *kintsugi.Layout
-	Schedule    conductor.Schedule // of which the learning rate and how it changes are not used
-	Workers     int                // gradients of a step
-	Low, High   float64            // learning rates
+	Schedule    conductor.Schedule // its learning rate, warm-up and decay are not used
+	Workers     int                // number of gradients per step
+	Low, High   float64            // first and last learning rate
 	Steps       int
-	Seeds       int // passes, with the seeds 1, 2, …
-	Threads     int // passes at the same time
+	Seeds       int // number of passes, with the seeds 1, 2, …
+	Threads     int // number of passes at the same time
 
-	// Open returns what computes in one goroutine, for a pass with a seed.
+	// Open returns a trainee that computes in one goroutine, for a pass with a seed.
 	Open     func(seed uint64) (RatesTrainee, error)
 	Progress io.Writer
 }
@@ -55,7 +55,7 @@ type RatesTrainee struct {
 	Close    func() error
 }
 
-// RatesRow is what a range test found.
+// RatesRow is the result of a range test.
 type RatesRow struct {
 	Name      string       `json:"name"`
 	Model     string       `json:"model"`
@@ -68,10 +68,10 @@ type RatesRow struct {
 	Steps     int          `json:"steps"`
 	Chosen    float64      `json:"learning_rate"`
 	Steepest  float64      `json:"steepest_rate"`       // where the loss falls fastest
-	Lowest    float64      `json:"lowest_loss_rate"`    // where it is lowest
+	Lowest    float64      `json:"lowest_loss_rate"`    // where the loss is lowest
 	BlowUp    float64      `json:"blow_up_rate"`        // where the first pass had diverged
-	Usual     float64      `json:"model_learning_rate"` // what train takes without being told
-	Rule      string       `json:"rule"`                // by which Chosen is chosen
+	Usual     float64      `json:"model_learning_rate"` // the default of train for this model
+	Rule      string       `json:"rule"`                // describes how Chosen is chosen
 	Curve     []RatesPoint `json:"curve"`
 }
 
@@ -121,7 +121,7 @@ type ratesPass struct {
 	rates    []float64
 	losses   []float64
 	diverged bool
-	examples int // of a step
+	examples int // number per step
 }
 
 func (p *ratesPass) run(ctx context.Context, seed uint64) error {
@@ -129,7 +129,7 @@ func (p *ratesPass) run(ctx context.Context, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = t.Close() }() // it holds nothing that could be lost
+	defer func() { _ = t.Close() }() // it has nothing to lose
 	n := p.cfg.Layout.Values
 	params := make([]float32, n)
 	if err := t.Init(params); err != nil {
@@ -177,10 +177,10 @@ func (p *ratesPass) gradients(ctx context.Context, gradient worker.Gradient, ste
 	return loss / float64(p.examples), nil
 }
 
-// step does a step on all parameters, with a learning rate.
+// step makes a step on all parameters with the given learning rate.
 func (p *ratesPass) step(all *kernels.Step, rate float64, at kintsugi.Step) error {
 	s := p.cfg.Schedule
-	s.LearningRate, s.Warmup, s.Steps = rate, 0, 0 // without decay
+	s.LearningRate, s.Warmup, s.Steps = rate, 0, 0 // a constant rate
 	o, lo := s.At(at), 0
 	for _, t := range p.cfg.Layout.Tensors {
 		hi := lo + t.Values()

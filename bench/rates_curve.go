@@ -7,41 +7,41 @@ import "math"
 // RatesPoint is one step of the range test: means over the seeds.
 type RatesPoint struct {
 	Rate   float64 `json:"learning_rate"`
-	Loss   float64 `json:"loss"`   // of the step's gradients, before the step
-	Smooth float64 `json:"smooth"` // of a straight line through the losses around it
-	Slope  float64 `json:"slope"`  // of that line, for each factor e of the rate
+	Loss   float64 `json:"loss"`   // of the gradients of the step, at the parameters before it
+	Smooth float64 `json:"smooth"` // value of a straight line through the neighbouring losses
+	Slope  float64 `json:"slope"`  // slope of that line, per factor e of the rate
 }
 
-// RatesFound is what a range test comes to.
+// RatesFound is the result of a range test.
 type RatesFound struct {
 	Chosen   float64 // half of Lowest, but at most an eighth of BlowUp
-	Steepest float64 // the rate at which the loss falls fastest
-	Lowest   float64 // the rate at which it is lowest, before it rises
-	BlowUp   float64 // the smallest rate at which a pass had diverged; 0: none had
+	Steepest float64 // rate at which the loss falls fastest
+	Lowest   float64 // rate at which the loss is lowest, before it rises
+	BlowUp   float64 // smallest rate at which a pass had diverged; 0: none had
 	Points   []RatesPoint
 }
 
-// Rate returns the rate of step i of n, from lo to hi with equal factors.
+// rangeRate returns the rate of step i of n: from lo to hi with equal factors.
 func rangeRate(lo, hi float64, i, n int) float64 {
 	return lo * math.Pow(hi/lo, float64(i)/float64(max(1, n-1)))
 }
 
-// trend notices that a pass has diverged: a loss is not finite, or a few in a row are back at more
-// than half of what had been won. A loss that has not fallen by more than chance has won nothing,
-// so the noise counts too.
+// trend detects that a pass has diverged: a loss is not finite, or several losses in a row have
+// lost more than half of the improvement. An improvement within the noise does not count, so trend
+// also measures the noise.
 type trend struct {
 	recent      [trendWindow]float64
 	n           int
-	first, best float64 // means of as many losses in a row: of the first, and of the lowest
+	first, best float64 // means of that many losses in a row: the first, and the lowest
 	last        float64
-	noise       float64 // sum of squared differences of neighbours
+	noise       float64 // sum of squared differences between neighbours
 }
 
-// trendWindow is how many losses in a row are looked at: in them a rate that grows by a few
-// hundredths a step is nearly the same.
+// trendWindow is the number of losses in a row that are averaged: a rate that grows by a few
+// hundredths per step hardly changes within them.
 const trendWindow = 5
 
-// add takes the next loss and reports whether the pass has diverged.
+// add adds the next loss and reports whether the pass has diverged.
 func (t *trend) add(loss float64) bool {
 	if math.IsNaN(loss) || math.IsInf(loss, 0) {
 		return true
@@ -64,19 +64,20 @@ func (t *trend) add(loss float64) bool {
 		t.first, t.best = mean, mean
 	}
 	t.best = min(t.best, mean)
-	// Neighbours differ by √2 of the noise. The lowest of many means is some four deviations below
-	// where it would be without, and others are as far above: nine are no chance.
+	// The standard deviation of the difference of neighbours is √2 times that of the noise. The
+	// lowest of many means lies about four deviations too low, and others as much too high: nine
+	// are beyond chance.
 	chance := 9 * math.Sqrt(t.noise/float64(t.n-1)/2/trendWindow)
 	if mean > t.best+max((t.first-t.best)/2, chance) {
 		return true
 	}
-	t.noise += d * d // after the question: a jump is no measure of itself
+	t.noise += d * d // only now: a jump must not count as noise for its own test
 	return false
 }
 
-// find reads the curve of a range test: losses[s][i] is the loss of seed s in step i, at rates[i].
-// A seed that has diverged ends there, in which case diverged[s]; all are read up to the first that
-// does.
+// findRates evaluates the curve of a range test. losses[s][i] is the loss of seed s in step i, at
+// rates[i]. A seed that has diverged (diverged[s]) ends with that step. All seeds are used up to
+// the first divergence.
 func findRates(rates []float64, losses [][]float64, diverged []bool) RatesFound {
 	var f RatesFound
 	n := len(rates)
@@ -116,11 +117,12 @@ func findRates(rates []float64, losses [][]float64, diverged []bool) RatesFound 
 	return f
 }
 
-// ratesWindow is which part of the steps lies on either side of a point in the line through it.
+// ratesWindow is the divisor of the number of steps that gives the number of steps on either side
+// of a point in the line through it.
 const ratesWindow = 16
 
 // smoothen sets Smooth and Slope: the least-squares line, over the logarithm of the rate, through
-// the losses of up to half steps on either side. Unlike a running average it is not late, which
+// the losses of up to half steps on either side. Unlike a running mean, it does not lag, which
 // would make every rate too large.
 func smoothen(points []RatesPoint, half int) {
 	for i := range points {

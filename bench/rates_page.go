@@ -14,7 +14,7 @@ func WriteRates(dir string, about Experiment, row RatesRow) (page string, err er
 	return writeExperiment(dir, "rates.html", table, newRatesView(about, row))
 }
 
-// ratesView is what rates.html is filled with.
+// ratesView is the data of rates.html.
 type ratesView struct {
 	About       Experiment
 	Row         RatesRow
@@ -23,7 +23,7 @@ type ratesView struct {
 	Marks       []ratesMark
 }
 
-// ratesMark is a rate that the table names.
+// ratesMark is a rate in the table.
 type ratesMark struct {
 	What, Colour string
 	Rate, At     float64

@@ -14,63 +14,64 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what is partial recovery worth in real runs? The experiment of reproduce scar happens
-// in one process, where a save is done when it is decided; here servers are processes, saves are
-// writes to a disk, and a server is killed with SIGKILL. The claims that could be false: the lost
-// shard alone costs fewer steps than going back to a checkpoint; with saved values that coast it
-// costs fewer still; a replica costs none.
+// Question: what is partial recovery worth in real runs? The experiment of reproduce scar is in one
+// process, where a save is complete as soon as it is decided. Here servers are processes, saves are
+// writes to a disk, and a server is killed with SIGKILL. The claims that could be false: restoring
+// only the lost shard costs fewer steps than going back to a checkpoint; extrapolated (coasting)
+// saved values cost even fewer; and a replica costs none.
 //
-// Rework is the steps that are taken back, and by how many steps the loss on the test set lies
-// behind that of the undisturbed run with the same seed. Both runs have the same batches in the
-// same steps, so they are compared step by step, and the noise of batches is mostly in both: the
-// mean difference, over what the undisturbed losses of all seeds fall in a step. It may be
-// negative, and nothing is clipped.
+// Rework is the number of steps that are taken back, plus the number of steps by which the loss on
+// the test set lags behind that of the undisturbed run with the same seed. Both runs have the same
+// batches in the same steps. So they are compared step by step, and most of the noise of batches is
+// in both: the lag is the mean difference, divided by the decrease per step of the undisturbed
+// losses of all seeds. It may be negative, and nothing is clipped.
 
-// ReworkConfig says what Rework measures.
+// ReworkConfig configures Rework.
 type ReworkConfig struct {
 	Models           []string
-	Recoveries       []string // train's --recovery; the first one is the baseline
-	Seeds            int      // runs of each, beside an undisturbed one
-	Period           int      // C: steps between two full checkpoints; a run is reworkPeriods of them long
+	Recoveries       []string // values of train's --recovery; the first is the baseline
+	Seeds            int      // number of runs of each, besides an undisturbed one
+	Period           int      // C: steps between two full checkpoints; a run has reworkPeriods of them
 	Servers, Workers int
 	Bytes            map[string]float64 // of each model and its optimizer's state
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
-// A run in periods: a server is killed half a period behind the first of these, where a full
-// checkpoint has its mean age; from the second to the end, losses are compared.
+// The phases of a run, in periods: a server is killed half a period after reworkKill, when a full
+// checkpoint has its mean age. Losses are compared from reworkFrom to the end.
 const reworkKill, reworkFrom, reworkPeriods = 6, 8, 11
 
-// reworkEvaluations are made in a period: a version that is not evaluated in both runs is compared
-// with the versions beside it, and then the noise of batches counts. More would not be done in
-// time, and be left out.
+// reworkEvaluations is the number of evaluations in a period. A version that is not evaluated in
+// both runs is compared with its neighbours, and then the noise of batches matters. More
+// evaluations would not be finished in time, and would be skipped.
 const reworkEvaluations = 4
 
-// ReworkRow is one recovery of one model. Intervals are those of Student's t over the seeds, 95 %.
+// ReworkRow is one recovery of one model. Intervals are 95 % intervals of Student's t over the
+// seeds.
 type ReworkRow struct {
 	Name     string `json:"name"`
 	Model    string `json:"model"`
 	Recovery string `json:"recovery"`
-	Servers  int    `json:"servers"` // of which one is killed
+	Servers  int    `json:"servers"` // one of them is killed
 	Period   int    `json:"period"`
 	Seeds    int    `json:"seeds"`
 
-	Rework    record.Number `json:"rework"` // steps, mean
+	Rework    record.Number `json:"rework"` // mean, in steps
 	Low       record.Number `json:"rework_low"`
 	High      record.Number `json:"rework_high"`
-	Saved     record.Number `json:"saved_steps"` // of those of the baseline, seed by seed
+	Saved     record.Number `json:"saved_steps"` // compared with the baseline, seed by seed
 	SavedLow  record.Number `json:"saved_low"`
 	SavedHigh record.Number `json:"saved_high"`
 	Reduction record.Number `json:"reduction"` // 1 − Σrework/Σbaseline
 	Worst     record.Number `json:"rework_max"`
 
-	Lost      record.Number `json:"lost_steps"`        // taken back, mean
+	Lost      record.Number `json:"lost_steps"`        // steps taken back, mean
 	Age       record.Number `json:"mean_age_steps"`    // of chunks that came back alone; null: none did
-	Predicted record.Number `json:"predicted_rework"`  // by the ledger of the run, calibrated by nothing, mean where it was known
-	Known     int           `json:"predicted_in_runs"` // where it was
-	Models    record.Number `json:"models_in_c_steps"` // whose bytes were saved until the kill, mean
+	Predicted record.Number `json:"predicted_rework"`  // by the uncalibrated ledger of the run, mean over runs where it was known
+	Known     int           `json:"predicted_in_runs"` // number of runs where it was known
+	Models    record.Number `json:"models_in_c_steps"` // number of models' worth of bytes saved per C steps until the kill, mean
 	Outage    record.Number `json:"recovery_seconds"`  // from the kill to the next step, median
 
 	Trials []ReworkTrial `json:"trials"`
@@ -80,8 +81,8 @@ type ReworkRow struct {
 type ReworkTrial struct {
 	Seed      uint64        `json:"seed"`
 	Fault     string        `json:"fault"`
-	Step      uint64        `json:"step"`       // newest released when the server died
-	Above     float64       `json:"loss_above"` // that of the undisturbed run, in the mean over versions
+	Step      uint64        `json:"step"`       // newest released step when the server died
+	Above     float64       `json:"loss_above"` // difference to the undisturbed run, mean over versions
 	Rework    float64       `json:"rework"`
 	Lost      uint64        `json:"lost_steps"`
 	Age       record.Number `json:"mean_age_steps"`
@@ -90,7 +91,7 @@ type ReworkTrial struct {
 	Outage    record.Number `json:"recovery_seconds"`
 }
 
-// Rework runs everything, seed by seed, so that a machine that slows down slows all of them.
+// Rework makes all runs, seed by seed, so that a machine that slows down slows all of them.
 func Rework(ctx context.Context, cfg ReworkConfig) ([]ReworkRow, error) {
 	var rows []ReworkRow
 	for _, model := range cfg.Models {
@@ -131,23 +132,25 @@ func Rework(ctx context.Context, cfg ReworkConfig) ([]ReworkRow, error) {
 	return rows, nil
 }
 
-// fault says who is killed: the servers in turn, each in the same step, when it has been told to make it.
+// fault returns the fault of a run: the servers are killed in turn, each in the same step, when it
+// is told to make that step.
 func (cfg *ReworkConfig) fault(recovery string, seed int) string {
 	times := reworkKill*cfg.Period + cfg.Period/2 + 1
 	if recovery == "chain" {
-		times *= 2 // each of its two replicas makes the step
+		times *= 2 // each server makes the step for two replicas
 	}
 	return fmt.Sprintf("kill server/%d when committing %d", seed%cfg.Servers, times)
 }
 
-// run makes one run. All of one seed have the same batches in the same steps, so until the kill they are the same run.
+// run makes one run. All runs of one seed have the same batches in the same steps, so they are
+// identical until the kill.
 func (cfg *ReworkConfig) run(ctx context.Context, model, recovery string, seed int, fault string) (*record.Run, error) {
 	steps := reworkPeriods * cfg.Period
 	args := []string{"--model", model, "--recovery", recovery, "--seed", strconv.Itoa(seed + 1), "--steps", strconv.Itoa(steps), "--decay", "constant",
 		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(max(1, cfg.Period/reworkEvaluations))}
 	if recovery == "checkpoint" {
 		args = append(args, "--checkpoint-every", strconv.Itoa(cfg.Period))
-	} else { // what else is saved would count as theirs
+	} else { // other saves would count as those of the recovery
 		args = append(args, "--checkpoint-every", strconv.Itoa(2*steps))
 	}
 	if fault != "" {
@@ -179,7 +182,7 @@ func (cfg *ReworkConfig) trial(ctx context.Context, model, recovery string, seed
 	return t, err
 }
 
-// fill sums the trials up, beside those of the baseline with the same seeds.
+// fill computes the results from the trials, and those of the baseline with the same seeds.
 func (r *ReworkRow) fill(baseline []ReworkTrial) {
 	var rework, saved, ages, predicted, outages []float64
 	var models, lost, all, theirs float64
@@ -204,8 +207,8 @@ func (r *ReworkRow) fill(baseline []ReworkTrial) {
 	}
 }
 
-// studentInterval returns the mean and the 95 % interval of it that Student's t gives, unknown
-// where there are too few values.
+// studentInterval returns the mean and its 95 % interval by Student's t, or unknown if there are
+// too few values.
 func studentInterval(x []float64) (mean, low, high record.Number) {
 	if len(x) == 0 {
 		return record.Unknown(), record.Unknown(), record.Unknown()
@@ -218,10 +221,11 @@ func studentInterval(x []float64) (mean, low, high record.Number) {
 	return record.Number(m), record.Number(m - half), record.Number(m + half)
 }
 
-// losses are those of the versions of a run on the test set.
+// losses are the losses of a run's versions on the test set.
 type losses map[uint64]float64
 
-// lossesOf returns them from a step on. What is evaluated again after a restore is as it was, or else as it is now.
+// lossesOf returns the losses from a step on. Repeated evaluations after a restore replace earlier
+// ones.
 func lossesOf(run *record.Run, from uint64) losses {
 	l := make(losses)
 	for _, e := range run.Evaluations {
@@ -232,14 +236,14 @@ func lossesOf(run *record.Run, from uint64) losses {
 	return l
 }
 
-// steps returns the versions in order: sums of floats depend on it.
+// steps returns the versions in order, since sums of floats depend on the order.
 func (l losses) steps() []uint64 { return slices.Sorted(maps.Keys(l)) }
 
-// fall returns by how much the losses of runs fall in a step: the slope that lines through each of
-// them have in common, by least squares. One run may stand still by chance: its evaluations are
-// few. ok is false where even together they do not show that losses fall.
+// fall returns the decrease of the losses per step: the common slope of lines through the losses of
+// each run, by least squares. A single run may stagnate by chance, as it has few evaluations. ok is
+// false if even together the losses do not decrease significantly.
 func fall(runs []losses) (perStep float64, ok bool) {
-	var tt, ty, yy, free float64 // about the mean of each run
+	var tt, ty, yy, free float64 // relative to the mean of each run
 	for _, l := range runs {
 		var n, t, y, tt1, ty1, yy1 float64
 		for _, step := range l.steps() {
@@ -255,7 +259,7 @@ func fall(runs []losses) (perStep float64, ok bool) {
 	return -slope, evaluated(runs) >= reworkFewest*len(runs) && -slope > 3*deviation
 }
 
-// evaluated returns how many versions of runs were.
+// evaluated returns the total number of evaluated versions.
 func evaluated(runs []losses) (n int) {
 	for _, l := range runs {
 		n += len(l)
@@ -263,10 +267,10 @@ func evaluated(runs []losses) (n int) {
 	return n
 }
 
-// reworkFewest is how many versions of a run must have been evaluated.
+// reworkFewest is the required number of evaluated versions of a run.
 const reworkFewest = 5
 
-// at returns the loss of a version, interpolated between those that were evaluated.
+// at returns the loss of a version, interpolated between evaluated versions.
 func (l losses) at(step uint64) (loss float64, ok bool) {
 	if loss, ok = l[step]; ok {
 		return loss, true
@@ -281,7 +285,7 @@ func (l losses) at(step uint64) (loss float64, ok bool) {
 	return l[before] + share*(l[after]-l[before]), true
 }
 
-// above returns by how much losses are above others, in the mean over the versions that were evaluated.
+// above returns the mean difference to other losses, over the evaluated versions.
 func (l losses) above(calm losses) (float64, error) {
 	sum, n := 0.0, 0
 	for _, step := range l.steps() {

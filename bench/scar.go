@@ -13,120 +13,124 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
-// Question: how many steps does the loss of a server cost, and how many of them need not be lost? A
-// training run loses a part of its model and goes on with what its checkpoints give back, at equal
-// bytes saved. Rework is how many steps later it reaches the loss that the undisturbed run ends
-// with. The claims that could be false: restoring only what was lost costs less than going back to
-// a checkpoint; saving what moved furthest costs less than saving in turn, and at random more; and
-// a shadow that is sent small deltas costs less than all of them.
+// Question: how many steps does the loss of a server cost, and how many of them can be avoided? A
+// training run loses a part of its model and continues with what its checkpoints restore, at equal
+// numbers of saved bytes. Rework is how many steps later it reaches the final loss of the
+// undisturbed run. The claims that could be false: restoring only what was lost costs less than
+// going back to a checkpoint; saving what has moved furthest costs less than saving in turn, and
+// saving at random costs more; and a shadow that is updated by small deltas costs less than all of
+// them.
 //
-// Everything happens in one process: a trial is the recovered state and the steps behind it, and all trials of a
-// workload share one undisturbed path. The failure strikes after step T and before what would be saved at T.
+// Everything happens in one process. A trial is the recovered state and the steps after it; all
+// trials of a workload share one undisturbed path. The failure happens after step T and before the
+// save at T.
 
-// ScarConfig says what Scar measures.
+// ScarConfig configures Scar.
 type ScarConfig struct {
 	Problems   []ScarProblem
-	Lost       []float64 // shares of the model's blocks that a failure takes
-	Periods    []int     // C: the bytes of one model are saved in C steps
+	Lost       []float64 // shares of the model's blocks that a failure destroys
+	Periods    []int     // C: as many bytes as the model has are saved in C steps
 	Strategies []string  // see ScarStrategies
-	Contiguous bool      // what is lost is a run of blocks, as with shards that are parts of layers, and not any blocks
-	Trials     int       // for each cell, over all seeds
-	Seeds      int       // undisturbed paths
-	Threads    int       // jobs at the same time; no figure depends on it
+	Contiguous bool      // the lost blocks are contiguous, as with shards that are parts of layers, instead of random
+	Trials     int       // number for each cell, over all seeds
+	Seeds      int       // number of undisturbed paths
+	Threads    int       // number of jobs at the same time; no result depends on it
 	Progress   io.Writer
 }
 
 // ScarProblem is an algorithm and its data.
 type ScarProblem struct {
 	Name, Data string
-	Steps      int // of the undisturbed run
+	Steps      int // number in the undisturbed run
 
-	// Open returns what computes in one goroutine, for runs with one seed.
+	// Open returns a workload that computes in one goroutine, for runs with one seed.
 	Open func(seed uint64) (ScarWorkload, error)
 }
 
-// ScarWorkload is an algorithm that improves a state step by step. Each step is a function of the state and its
-// number, so that going back to a version and repeating makes the same bits.
+// ScarWorkload is an algorithm that improves a state step by step. Each step is a function of the
+// state and the number of the step, so going back to a version and repeating the steps gives the
+// same bits.
 type ScarWorkload interface {
-	// Blocks returns what is lost and saved as one. Values and arrays give the length of a state: values parameters,
-	// and behind them arrays−1 more of the same length that a block has in the same places, such as an optimizer's.
+	// Blocks returns the units of loss and saving. A state has values parameters, followed by
+	// arrays−1 more arrays of the same length, such as the optimizer's. A block has the same range
+	// in each of them.
 	Blocks() (blocks []ScarBlock, values, arrays int)
 
 	Init(state []float32) error
-	Step(state []float32, version int) error // makes version + 1 of version
+	Step(state []float32, version int) error // makes version + 1 from version
 	Loss(state []float32) (float64, error)
 	Close() error
 }
 
-// ScarBlock is the values [Lo, Hi) of a state's arrays.
+// ScarBlock is the range [Lo, Hi) of each of a state's arrays.
 type ScarBlock struct{ Lo, Hi int }
 
-// scarDistancer is a workload whose values are not at a Euclidean distance.
+// scarDistancer is a workload with another distance than the Euclidean.
 type scarDistancer interface {
 	Distance(b ScarBlock, x, saved []float32) float64
 }
 
-// scarGradienter is a workload whose steps go along gradients.
+// scarGradienter is a workload whose steps follow gradients.
 type scarGradienter interface {
-	// Gradient returns that of the step that makes version + 1, which does not keep it.
+	// Gradient returns the gradient of the step that makes version + 1, without making that step.
 	Gradient(state []float32, version int) ([]float32, error)
 
-	// SquaredGradients returns the mean squares of the gradient's values, times any constant, where
-	// the state has them; else nil.
+	// SquaredGradients returns the mean squares of the gradient's values, times any constant, if
+	// the state has them, and otherwise nil.
 	SquaredGradients(state []float32) []float32
 }
 
-// scarRiser is a workload whose values are no coordinates of a curve, and that knows all the same
-// by how much saved ones lift the loss, times any constant.
+// scarRiser is a workload whose values are not points of a smooth curve, but which can still
+// compute how much older saved values raise the loss, times any constant.
 type scarRiser interface {
 	Rise(b ScarBlock, x, saved []float32) float64
 }
 
-// scarLimiter is a workload whose values are whole numbers below a limit.
+// scarLimiter is a workload whose values are integers below a limit.
 type scarLimiter interface{ Limit() int }
 
-// scarToucher is a workload whose steps change some blocks only.
+// scarToucher is a workload whose steps change only some blocks.
 type scarToucher interface {
 	// Touched calls touch for each change of a block in the step that makes version + 1.
 	Touched(version int, touch func(block int))
 }
 
-// ScarRow is one strategy under one kind of failure.
+// ScarRow is one strategy with one kind of failure.
 type ScarRow struct {
 	Name     string  `json:"name"`
 	Workload string  `json:"workload"`
 	Data     string  `json:"data"`
 	Values   int     `json:"values"`
 	Blocks   int     `json:"blocks"`
-	Steps    int     `json:"steps"` // of the undisturbed run
+	Steps    int     `json:"steps"` // number in the undisturbed run
 	Lost     float64 `json:"lost"`
 	Period   int     `json:"period"`
 	Strategy string  `json:"strategy"`
 	Trials   int     `json:"trials"`
 
-	Bytes     float64       `json:"bytes"`             // saved in C steps, over those of the model
-	Baseline  float64       `json:"baseline_rework"`   // steps, mean: full checkpoint, full restore
+	Bytes     float64       `json:"bytes"`             // saved in C steps, relative to those of the model
+	Baseline  float64       `json:"baseline_rework"`   // steps, mean: with full checkpoints and full restores
 	Rework    float64       `json:"rework"`            // steps, mean
 	Reduction float64       `json:"reduction"`         // 1 − Σrework/Σbaseline
 	Low       float64       `json:"reduction_low"`     // bootstrap 95 % interval
 	High      float64       `json:"reduction_high"`    //
-	Predicted record.Number `json:"predicted_rework"`  // steps, mean where it is known: by the ledger, from the loss right after the recovery
-	Avoidable float64       `json:"avoidable_share"`   // of what a replica avoids
+	Predicted record.Number `json:"predicted_rework"`  // steps, mean of the known ones: by the ledger, from the loss right after the recovery
+	Avoidable float64       `json:"avoidable_share"`   // share of what a replica avoids
 	Worse     float64       `json:"worse"`             // share of trials that cost more than the baseline
 	Paper     string        `json:"paper,omitempty"`   // the published reduction
-	Missing   string        `json:"missing,omitempty"` // why there are no figures
+	Missing   string        `json:"missing,omitempty"` // why there are no results
 }
 
-// scarTrial is one failure. It strikes every strategy alike.
+// scarTrial is one failure, the same for every strategy.
 type scarTrial struct {
-	failed int   // after this step
-	order  []int // of the blocks; the first ones are lost
+	failed int   // the failure is after this step
+	order  []int // order of the blocks; the first ones are lost
 }
 
-// scarCell is what one strategy made of the trials with one period.
+// scarCell is the result of one strategy in the trials with one period.
 type scarCell struct {
 	bytes     float64
-	rework    [][]float64 // by share lost, by trial
+	rework    [][]float64 // by lost share, by trial
 	predicted [][]float64
 	missing   string
 }
@@ -176,7 +180,7 @@ func (cfg *ScarConfig) problem(ctx context.Context, p ScarProblem) ([]ScarRow, e
 	return cfg.rows(p, jobs), nil
 }
 
-// all does the jobs, several at a time.
+// all makes the jobs, several at a time.
 func (cfg *ScarConfig) all(ctx context.Context, p ScarProblem, jobs []*scarJob) error {
 	progress := newCountdown(cfg.Progress, len(jobs))
 	return each(ctx, cfg.Threads, len(jobs), func(ctx context.Context, i int) error {
@@ -189,7 +193,7 @@ func (cfg *ScarConfig) all(ctx context.Context, p ScarProblem, jobs []*scarJob) 
 	})
 }
 
-// run walks along the path with what the strategy keeps, and recovers from each failure on the way.
+// run goes along the path with the strategy's saves, and recovers from each failure on the way.
 func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error {
 	j.cell.rework, j.cell.predicted = make([][]float64, len(lost)), make([][]float64, len(lost))
 	if j.path.end < float64(6*j.period) {
@@ -200,7 +204,7 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Close() }() // it holds nothing that could be lost
+	defer func() { _ = w.Close() }() // it has nothing to lose
 	keeper, err := newScarKeeper(j.strategy, j.path, w, j.period)
 	if no, ok := errors.AsType[scarMismatch](err); ok {
 		j.cell.missing = no.Error()
@@ -239,7 +243,7 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	return nil
 }
 
-// scarRecovery is what a failure is recovered with.
+// scarRecovery is what is needed to recover from a failure.
 type scarRecovery struct {
 	path     *scarPath
 	workload ScarWorkload
@@ -248,9 +252,9 @@ type scarRecovery struct {
 	x        []float32
 }
 
-// fail loses blocks at a version, recovers and runs on. rework is +Inf if that does not come to an
-// end; predicted is what the ledger says of the loss right after the recovery, NaN where it does
-// not know.
+// fail loses blocks at a version, recovers, and continues. rework is +Inf if the target is not
+// reached. predicted is the ledger's prediction from the loss right after the recovery, or NaN if
+// the ledger cannot predict.
 func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64, err error) {
 	copy(r.x, r.path.states[version])
 	back, err := r.keeper.restore(r.x, version, lost)
@@ -265,7 +269,7 @@ func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64,
 	if !ok {
 		predicted = math.NaN()
 	}
-	if back < version { // it repeats its steps, to the bit
+	if back < version { // it repeats the same steps, to the bit
 		return float64(version - back), predicted, nil
 	}
 	rework, ok, err = r.path.reworkFrom(r.workload, r.x, version, loss)
@@ -280,7 +284,7 @@ func (t scarTrial) lost(share float64) []int {
 	return t.order[:max(1, int(math.Round(share*float64(len(t.order)))))]
 }
 
-// trials draws failures, evenly from step 2C to the end of the path.
+// trials draws failures, uniformly from step 2C to the end of the path.
 func (p *scarPath) trials(period, n int, seed uint64, contiguous bool) []scarTrial {
 	rng := rand.New(rand.NewPCG(seed, uint64(period)))
 	list := make([]scarTrial, n)

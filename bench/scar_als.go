@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
 )
 
-// scarAlternate is the workload of the publication: factors of a set of ratings by alternating
-// least squares, as mf:als trains them. A step sets one side.
+// scarAlternate is the workload of the publication: matrix factorisation of ratings by alternating
+// least squares, as mf:als does. A step sets one of the two sides.
 func scarAlternate(set *data.Set) (ScarProblem, error) {
 	const steps = 80
 	if set == nil || set.Users == 0 {
@@ -53,7 +53,7 @@ func newScarLeastSquares(d *models.Description, ratings *data.Ratings, seed uint
 func (w *scarLeastSquares) Blocks() (blocks []ScarBlock, values, arrays int) {
 	l, err := kintsugi.NewLayout(w.desc.Tensors())
 	if err != nil {
-		panic(err) // NewAlternate has laid them out
+		panic(err) // NewAlternate has already made this layout
 	}
 	for _, c := range l.Chunks {
 		blocks = append(blocks, ScarBlock{c.Lo, c.Hi})
@@ -76,7 +76,7 @@ func (w *scarLeastSquares) Step(state []float32, version int) error {
 	return nil
 }
 
-// Loss is the mean squared error of all ratings that are trained on.
+// Loss returns the mean squared error of all training ratings.
 func (w *scarLeastSquares) Loss(state []float32) (float64, error) {
 	loss, _, err := w.model.Evaluate(state, w.batch)
 	return loss, err

@@ -8,14 +8,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
-// ScarBound is what perturbations of a quadratic cost, beside what they may cost at most.
+// ScarBound is the cost of perturbations of a quadratic, beside the bounds on it.
 type ScarBound struct {
 	Perturbations int     `json:"perturbations"`
-	Undisturbed   float64 `json:"undisturbed"` // steps until within epsilon of x*
+	Undisturbed   float64 `json:"undisturbed"` // steps until the distance to x* is below epsilon
 	Contraction   float64 `json:"contraction"`
 
-	// Perturbations that cost more than the published bound, and by how many steps the worst of
-	// them; and those that cost more than the posterior bound, which cannot be.
+	// Perturbations that cost more than the published bound, and by how many steps the worst one
+	// exceeded it; and those that cost more than the posterior bound, which is impossible.
 	AbovePaper     int     `json:"above_paper"`
 	WorstAbove     float64 `json:"worst_above_paper"`
 	AbovePosterior int     `json:"above_posterior"`
@@ -23,27 +23,27 @@ type ScarBound struct {
 	MeanPaper      float64 `json:"mean_paper_bound"`
 	MeanPosterior  float64 `json:"mean_posterior_bound"`
 
-	Points []ScarPoint `json:"points"` // some of them
+	Points []ScarPoint `json:"points"` // a selection
 	Lost   []ScarNorm  `json:"lost"`
 }
 
-// ScarPoint is a perturbation: its size as the bound sees it, c^−T·‖δ‖/‖x⁰−x*‖, and the steps that it cost.
+// ScarPoint is a perturbation: its size in the bound, c^−T·‖δ‖/‖x⁰−x*‖, and the steps that it cost.
 type ScarPoint struct {
 	Size float64 `json:"size"`
 	Cost float64 `json:"cost"`
 }
 
-// ScarNorm compares the mean of ‖δ′‖² with p‖δ‖², when a random share p of equal blocks goes back
-// and the rest does not.
+// ScarNorm compares the mean of ‖δ′‖² with p‖δ‖², where δ′ is the perturbation if a random share p
+// of equal blocks goes back and the others do not.
 type ScarNorm struct {
 	Share  float64 `json:"share"`
 	Ratio  float64 `json:"ratio"`  // of the mean to p‖δ‖²
-	Sigmas float64 `json:"sigmas"` // how many standard errors that is from 1
+	Sigmas float64 `json:"sigmas"` // distance of Ratio from 1, in standard errors
 }
 
-// BoundScar perturbs gradient descent on a quadratic of 20 values so many times: at random steps,
-// in random directions, and by random sizes over three orders of magnitude; a quarter of them
-// straight away from the optimum.
+// BoundScar perturbs gradient descent on a quadratic of 20 values, the given number of times: at
+// random steps, in random directions, and with random sizes over three orders of magnitude. A
+// quarter of the perturbations point directly away from the optimum.
 func BoundScar(perturbations int, seed uint64) ScarBound {
 	const values, shown = 20, 400
 	rng := rand.New(rand.NewPCG(seed, 20))
@@ -89,7 +89,7 @@ func BoundScar(perturbations int, seed uint64) ScarBound {
 func (b *ScarBound) add(cost, paper, posterior float64) {
 	n := float64(b.Perturbations)
 	b.MeanCost, b.MeanPaper, b.MeanPosterior = b.MeanCost+cost/n, b.MeanPaper+paper/n, b.MeanPosterior+posterior/n
-	if cost > paper+1 { // both count whole steps
+	if cost > paper+1 { // both are rounded to whole steps
 		b.AbovePaper++
 		b.WorstAbove = math.Max(b.WorstAbove, cost-paper)
 	}
@@ -98,7 +98,7 @@ func (b *ScarBound) add(cost, paper, posterior float64) {
 	}
 }
 
-// scarNorm draws the lost blocks of one uneven δ again and again.
+// scarNorm draws the lost blocks of one uneven δ many times.
 func scarNorm(rng *rand.Rand, share float64, draws int) ScarNorm {
 	squares, all := make([]float64, 64), 0.0
 	for i := range squares {
@@ -171,7 +171,7 @@ func norm(x []float64) float64 {
 	return math.Sqrt(s)
 }
 
-// descend returns after how many steps x is within epsilon of the optimum, 0.
+// descend returns the number of steps until x is within epsilon of the optimum, 0.
 func descend(x, shrink []float64, epsilon float64) (steps int) {
 	for ; norm(x) >= epsilon; steps++ {
 		for i := range x {

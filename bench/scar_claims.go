@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// ScarClaims says how the rows bear on what was claimed: a line for each claim that they have the
-// strategies for. worse and better are beyond the intervals of both.
+// ScarClaims compares the rows with the claims: one line for each claim whose strategies are in the
+// rows. "worse" and "better" mean a difference beyond both intervals.
 func ScarClaims(rows []ScarRow) (claims []string) {
 	cells := make(map[string]map[string]ScarRow)
 	var order []string
@@ -45,7 +45,7 @@ func ScarClaims(rows []ScarRow) (claims []string) {
 	return append(claims, bestOf(order, cells)...)
 }
 
-// below reports whether a reduces less than b, beyond the intervals of both.
+// below reports whether the reduction of a is smaller than that of b, beyond both intervals.
 func below(a, b ScarRow) bool { return a.Reduction < b.Low && a.High < b.Reduction }
 
 // bestOf compares the best strategy of each cell with C ≥ 16 with the replica.

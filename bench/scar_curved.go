@@ -9,11 +9,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
-// curvatureHalfLife is after how many steps a gradient counts half for the curvature of its block.
-// A guess: some times as many as lie between two saves, few beside a run.
+// curvatureHalfLife is the number of steps after which a gradient has half its weight in the
+// curvature of its block. It is a guess: several times the distance between two saves, but short
+// compared with a run.
 const curvatureHalfLife = 64
 
-// bend makes of p, which goes by distances, the strategy curved or secant.
+// bend turns p, which uses distances, into the strategy curved or secant.
 func (p *scarPlanned) bend(strategy string, w ScarWorkload) error {
 	curved := strings.HasPrefix(strategy, "curved")
 	if r, ok := w.(scarRiser); ok && curved {
@@ -38,7 +39,7 @@ func (p *scarPlanned) bend(strategy string, w ScarWorkload) error {
 	return nil
 }
 
-// squares observes the mean squares of gradients.
+// squares returns an observer of the mean squares of gradients.
 func (p *scarPlanned) squares(k *scar.Curvature, g scarGradienter) func(state []float32, version int) error {
 	return func(state []float32, version int) error {
 		grads, err := g.Gradient(state, version)
@@ -52,10 +53,10 @@ func (p *scarPlanned) squares(k *scar.Curvature, g scarGradienter) func(state []
 	}
 }
 
-// secant observes how gradients change: those of one batch on both sides of a step. A run does not
-// compute the second one, so this is what knowing the curvature would be worth.
+// secant returns an observer of how gradients change: those of one batch before and after a step. A
+// real run does not compute the second gradient, so this shows the value of knowing the curvature.
 func (p *scarPlanned) secant(k *scar.Curvature, g scarGradienter) func(state []float32, version int) error {
-	var before []float32 // the state of the version before; nil: there is none
+	var before []float32 // the state of the previous version; nil: none
 	return func(state []float32, version int) error {
 		if before != nil {
 			old, err := g.Gradient(before, version)

@@ -15,16 +15,16 @@ import (
 // The corpus of scarTopics, and the prior of its topics.
 const (
 	ldaDocuments, ldaWords, ldaTopics = 1152, 600, 30
-	ldaLength, ldaBlock               = 50, 4 // tokens of a document, documents of a block
+	ldaLength, ldaBlock               = 50, 4 // tokens per document, documents per block
 	ldaTokens                         = ldaDocuments * ldaLength
 	ldaAlpha, ldaBeta                 = 0.5, 0.1
-	ldaTurns                          = 32 // steps of a sweep
+	ldaTurns                          = 32 // steps per sweep
 )
 
 // scarTopics is latent Dirichlet allocation by collapsed Gibbs sampling, as lda is trained in a run
-// in which as many workers as a sweep has steps take turns. A state is the topic of each token,
-// document after document, from which all counts follow. So a block is some documents, and what is
-// lost of them are their assignments.
+// with as many workers as a sweep has steps, which take turns. A state is the topic of each token,
+// document after document; all counts follow from it. A block is a number of documents, so a loss
+// destroys the assignments of some documents.
 type scarTopics struct {
 	seed  uint64
 	docs  *data.Documents
@@ -33,17 +33,18 @@ type scarTopics struct {
 	params, grads []float32 // as in a run: counts, then assignments
 
 	byDoc [ldaTopics]float64
-	phi   [ldaWords][ldaTopics]float64 // p(word | topic), over the length of a document
+	phi   [ldaWords][ldaTopics]float64 // p(word | topic), divided by the length of a document
 }
 
-// newScarTopics draws the corpus from planted topics, the same for each seed.
+// newScarTopics draws the corpus from planted topics. It is the same for each seed.
 func newScarTopics(seed uint64) (*scarTopics, error) {
 	rng := rand.New(rand.NewPCG(1, 240))
 	docs := &data.Documents{Start: []int{0}}
 	for range ldaDocuments {
 		mix := [3]int{rng.IntN(ldaTopics), rng.IntN(ldaTopics), rng.IntN(ldaTopics)}
 		for range ldaLength {
-			// A topic has a range of words, which overlaps those of others; small numbers in it are common.
+			// A topic has a range of words, in which words with small numbers are frequent. It
+			// overlaps the ranges of other topics.
 			at := mix[rng.IntN(len(mix))]*ldaWords/ldaTopics + int(120*math.Pow(rng.Float64(), 2))
 			if rng.Float64() < 0.2 {
 				at = rng.IntN(ldaWords)
@@ -75,8 +76,8 @@ func (t *scarTopics) Init(state []float32) error {
 	return nil
 }
 
-// Step draws the topics of the documents whose turn it is. What is random belongs to a token and a version, so that a
-// disturbed run draws what the undisturbed one does.
+// Step draws the topics of the documents whose turn it is. The randomness is a function of token
+// and version, so a disturbed run draws the same numbers as the undisturbed one.
 func (t *scarTopics) Step(state []float32, version int) error {
 	counts := len(t.params) - ldaTokens
 	copy(t.params[counts:], state)
@@ -90,7 +91,7 @@ func (t *scarTopics) Step(state []float32, version int) error {
 	return nil
 }
 
-// Loss is the mean of −log p(word | document) over all tokens.
+// Loss returns the mean of −log p(word | document) over all tokens.
 func (t *scarTopics) Loss(state []float32) (float64, error) {
 	var byTopic [ldaTopics]float64
 	t.phi = [ldaWords][ldaTopics]float64{}
@@ -118,7 +119,7 @@ func (t *scarTopics) Loss(state []float32) (float64, error) {
 		all := 1.0
 		for i, w := range words {
 			all *= inner(&t.byDoc, &t.phi[w])
-			if i%25 == 24 { // the product of as many probabilities is no denormal yet
+			if i%25 == 24 { // the product of 25 probabilities does not underflow
 				sum, all = sum-math.Log(all), 1
 			}
 		}
@@ -127,7 +128,7 @@ func (t *scarTopics) Loss(state []float32) (float64, error) {
 	return sum / ldaTokens, nil
 }
 
-// inner is the inner product of two rows, in sums that do not wait for one another.
+// inner returns the inner product of two rows, with independent partial sums.
 func inner(x, y *[ldaTopics]float64) float64 {
 	var a, b, c float64
 	for k := 0; k < ldaTopics; k += 3 {
@@ -138,7 +139,8 @@ func inner(x, y *[ldaTopics]float64) float64 {
 	return a + b + c
 }
 
-// Distance implements scarDistancer: the scaled total variation between the topics of the documents.
+// Distance implements scarDistancer: the scaled total variation between the topic distributions of
+// the documents.
 func (t *scarTopics) Distance(b ScarBlock, x, saved []float32) (d float64) {
 	for lo := b.Lo; lo < b.Hi; lo += ldaLength {
 		var now, then [ldaTopics]float32
@@ -151,7 +153,7 @@ func (t *scarTopics) Distance(b ScarBlock, x, saved []float32) (d float64) {
 	return d
 }
 
-// Rise implements scarRiser: the curve of a likelihood over the counts of a document's topics is
+// Rise implements scarRiser: the curvature of the likelihood in the topic counts of a document is
 // their Fisher information, 1/p.
 func (t *scarTopics) Rise(b ScarBlock, x, saved []float32) (rise float64) {
 	for lo := b.Lo; lo < b.Hi; lo += ldaLength {
@@ -176,7 +178,7 @@ func (t *scarTopics) Rise(b ScarBlock, x, saved []float32) (rise float64) {
 // Limit implements scarLimiter: topics count from 1.
 func (t *scarTopics) Limit() int { return ldaTopics + 1 }
 
-// Touched implements scarToucher: a turn has documents that lie together.
+// Touched implements scarToucher: a step changes a contiguous range of documents.
 func (t *scarTopics) Touched(version int, touch func(block int)) {
 	const blocks = ldaDocuments / ldaBlock
 	for block := version % ldaTurns * blocks / ldaTurns; block < (version%ldaTurns+1)*blocks/ldaTurns; block++ {

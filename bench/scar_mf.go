@@ -7,15 +7,15 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// mfBatch is how many ratings a step of mf looks at.
+// mfBatch is the number of ratings in a step of mf.
 const mfBatch = 500
 
-// scarRatings factorises a matrix of generated ratings as mf trains it in a run. Few users and
-// items have most of the ratings, so rows move at very different speeds, and a step touches some of
-// them only.
+// scarRatings factorises a matrix of generated ratings, as mf does in a run. A few users and items
+// have most of the ratings, so rows move at very different speeds, and a step changes only some of
+// them.
 type scarRatings struct {
 	scarModel
-	all   []float32 // user, item, rating of each
+	all   []float32 // user, item and rating of each rating
 	block []int     // by row
 }
 
@@ -57,7 +57,7 @@ func scarFactors(steps int) (ScarProblem, error) {
 	}}, nil
 }
 
-// pick puts the ratings of a batch into it.
+// pick puts the ratings at indices into b.
 func (w *scarRatings) pick(b *models.Batch, indices []int) {
 	b.X, b.N = b.X[:0], len(indices)
 	for _, i := range indices {

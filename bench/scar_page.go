@@ -17,14 +17,14 @@ func WriteScar(dir string, about Experiment, rows []ScarRow, bound *ScarBound) (
 	return writeExperiment(dir, "scar.html", table, scarPage(about, rows, bound))
 }
 
-// scarView is what scar.html is filled with.
+// scarView is the data of scar.html.
 type scarView struct {
 	About  Experiment
 	Panels []scarPanel
 	Bound  *scarBoundView
 }
 
-// scarPanel is one workload, of which one share is lost.
+// scarPanel is one workload with one lost share.
 type scarPanel struct {
 	Title, Subtitle string
 	Periods         []codecsTick
@@ -32,7 +32,7 @@ type scarPanel struct {
 	Lines           []scarLine
 }
 
-// scarLine is a strategy: a point and a cell of the table for each period.
+// scarLine is a strategy: a point, and a cell of the table, for each period.
 type scarLine struct {
 	Strategy, Colour, Path, Paper string
 	Marks                         []scarMark
@@ -49,7 +49,7 @@ type scarTableCell struct {
 	Text string
 }
 
-// scarColours are those of codecs and twelve more, by place in ScarStrategies.
+// scarColours are those of codecs and twelve more, by index in ScarStrategies.
 var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02", "#1b9e77", "#e7298a", "#7f0000", "#a6761d", "#000000", "#66a61e", "#7570b3", "#d95f02", "#a6cee3", "#b15928")
 
 func scarPage(about Experiment, rows []ScarRow, bound *ScarBound) scarView {
@@ -68,7 +68,8 @@ func scarPage(about Experiment, rows []ScarRow, bound *ScarBound) scarView {
 	return v
 }
 
-// newScarPanel draws the reduction over the period. What costs 1.4 times the baseline or more lies on the lower edge.
+// newScarPanel draws the reduction over the period. Strategies that cost 1.4 times the baseline or
+// more are drawn on the lower edge.
 func newScarPanel(rows []ScarRow) scarPanel {
 	first := rows[0]
 	p := scarPanel{Title: fmt.Sprintf("%s: %s lost", first.Workload, Share(first.Lost)),
@@ -121,10 +122,10 @@ func (l *scarLine) add(r ScarRow, x float64, y func(float64) float64) {
 	l.Cells = append(l.Cells, scarTableCell{r, text})
 }
 
-// whole writes a number without a fraction; what rounds to zero has no sign.
+// whole formats a number without decimals; numbers that round to zero have no sign.
 func whole(v float64) string { return strconv.Itoa(int(math.Round(v))) }
 
-// Share writes a share of a whole as people do.
+// Share formats a share, as a fraction if it is a simple one.
 func Share(v float64) string {
 	for _, n := range []int{2, 3, 4, 8} {
 		for i := 1; i < n; i++ {

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// scarPart is what one workload gave: a file of its own, so that workloads can run apart, and what
-// was interrupted goes on.
+// scarPart is the result of one workload. It has a file of its own, so that workloads can run
+// separately, and an interrupted experiment can be continued.
 type scarPart struct {
 	Experiment
-	Settings string    `json:"settings"` // and the commit: rows of other ones are not these
+	Settings string    `json:"settings"` // results with other settings, or of another commit, are not used
 	Rows     []ScarRow `json:"rows"`
 }
 
 const partPrefix = "part-"
 
-// Parts measures the problems one after the other and writes what each gave to a file in a folder.
-// One that is there from the same commit and settings is not measured again.
+// Parts measures the problems one after the other, and writes the result of each to a file in dir.
+// It skips a problem if there is a file from the same commit and settings.
 func (cfg ScarConfig) Parts(ctx context.Context, dir string, about Experiment) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the experiment: %w", err)

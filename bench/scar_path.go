@@ -12,12 +12,12 @@ type scarPath struct {
 	values, arrays int
 	states         [][]float32 // by version
 	loss           []float64   // by version
-	least          []float64   // the smallest loss until a version
-	target         float64     // a run has ended when its loss is this low
-	end            float64     // when that is on this path, in steps
+	least          []float64   // smallest loss up to a version
+	target         float64     // a run has ended when its loss is at most this
+	end            float64     // when that happens on this path, in steps
 }
 
-// scarPatience is how many times as long as the whole path a run may take to come back.
+// scarPatience is the limit on the time to the target, as a multiple of the whole path.
 const scarPatience = 3
 
 func newScarPath(p ScarProblem, seed uint64) (*scarPath, error) {
@@ -54,7 +54,8 @@ func newScarPath(p ScarProblem, seed uint64) (*scarPath, error) {
 	return path, path.aim()
 }
 
-// aim sets the target: the mean loss of the last twentieth of the path, so that the noise of one batch does not decide.
+// aim sets the target: the mean loss of the last twentieth of the path, so that the noise of one
+// batch does not matter.
 func (p *scarPath) aim() error {
 	tail := p.loss[len(p.loss)-max(1, len(p.loss)/20):]
 	for _, l := range tail {
@@ -74,19 +75,20 @@ func (p *scarPath) aim() error {
 // last returns the last version.
 func (p *scarPath) last() int { return len(p.states) - 1 }
 
-// bytes returns those of a state.
+// bytes returns the size of a state.
 func (p *scarPath) bytes() int64 { return 4 * int64(p.values) * int64(p.arrays) }
 
-// crossingAt returns where the line from (a, la) to (b, lb), la > target ≥ lb, meets the target.
+// crossingAt returns where the line from (a, la) to (b, lb), with la > target ≥ lb, reaches the
+// target.
 func crossingAt(a int, la float64, b int, lb, target float64) float64 {
 	return float64(a) + float64(b-a)*(la-target)/(la-lb)
 }
 
-// rework runs on from a state, and returns by how many steps the target is reached later than on
-// the path, negative if earlier. It overwrites x. ok is false if it is not reached in a long time.
-// The loss is computed at each step near the target and less often far from it, where a quarter of
-// the steps that the path would still need are made at once; if those turn out to have been too
-// many, they are made again one by one.
+// rework continues from a state, and returns how many steps later than on the path the target is
+// reached; negative means earlier. It overwrites x. ok is false if the target is not reached within
+// the limit. Near the target, the loss is computed at each step. Far from it, a quarter of the
+// steps that the path would still need are made at once; if these turn out to be too many, they are
+// repeated one by one.
 func (p *scarPath) rework(w ScarWorkload, x []float32, version int) (steps float64, ok bool, err error) {
 	before, err := w.Loss(x)
 	if err != nil {
@@ -132,7 +134,7 @@ func (p *scarPath) reworkFrom(w ScarWorkload, x []float32, version int, before f
 	return 0, false, nil
 }
 
-// left returns how many steps the path needs from where its loss is that low.
+// left returns the number of steps that the path needs from the given loss.
 func (p *scarPath) left(loss float64) float64 {
 	at := sort.Search(len(p.least), func(v int) bool { return p.least[v] <= loss })
 	return p.end - float64(at)

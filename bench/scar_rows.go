@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// rows puts the jobs' trials together.
+// rows combines the trials of the jobs.
 func (cfg *ScarConfig) rows(p ScarProblem, jobs []*scarJob) []ScarRow {
 	var rows []ScarRow
 	for i, lost := range cfg.Lost {
@@ -49,7 +49,7 @@ func (cfg *ScarConfig) rows(p ScarProblem, jobs []*scarJob) []ScarRow {
 	return rows
 }
 
-// fill computes the figures of a cell beside the baseline and the replica, which had the same failures.
+// fill computes the results of a cell. The baseline and the replica had the same failures.
 func (r *ScarRow) fill(cell, full, replica scarCell) {
 	if r.Missing = cell.missing; r.Missing != "" {
 		return
@@ -78,7 +78,8 @@ func (r *ScarRow) fill(cell, full, replica scarCell) {
 	}
 }
 
-// reduction returns 1 − Σrework/Σbaseline over the trials at indices, or over all of them.
+// reduction returns 1 − Σrework/Σbaseline over the trials at indices, or over all trials if indices
+// is nil.
 func reduction(rework, baseline []float64, indices []int) float64 {
 	var a, b float64
 	if indices == nil {
@@ -93,7 +94,8 @@ func reduction(rework, baseline []float64, indices []int) float64 {
 	return 1 - a/b
 }
 
-// bootstrap returns the 95 % interval of the reduction: trials are drawn again with their baselines.
+// bootstrap returns the 95 % interval of the reduction, by resampling trials together with their
+// baselines.
 func bootstrap(rework, baseline []float64) (low, high float64) {
 	const draws = 2000
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -109,9 +111,9 @@ func bootstrap(rework, baseline []float64) (low, high float64) {
 	return at(0.025), at(0.975)
 }
 
-// scarPaper returns the reduction that Qiao et al. (2019) state, over their models: of partial
-// recovery alone, and of what they call SCAR, with eighths chosen by priority, when half of the
-// parameters are lost.
+// scarPaper returns the reductions published by Qiao et al. (2019), over their models, when half of
+// the parameters are lost: for partial recovery alone, and for SCAR with eighths chosen by
+// priority.
 func scarPaper(lost float64, strategy string) string {
 	switch {
 	case strategy == "partial" && lost == 0.25:

@@ -38,30 +38,31 @@ var ScarStrategies = []string{
 	"shadow:int8", "shadow:int4", "shadow:sign", "coasting:int8", "coasting:int4", "coasting:sign", "packed", "replica",
 }
 
-// scarKeeper keeps what a failure is recovered from.
+// scarKeeper keeps what is needed to recover from a failure.
 type scarKeeper interface {
-	// save is told the state after each step.
+	// save is called with the state after each step.
 	save(state []float32, version int) error
 
-	// restore changes the state of a version to what training goes on from, as the version that it returns.
+	// restore changes the state of a version to the one that training continues from, and returns
+	// the version of that state.
 	restore(x []float32, version int, lost []int) (int, error)
 
-	bytes() int64 // saved so far
+	bytes() int64 // number of bytes saved so far
 }
 
-// CheckScarStrategy says why there is no strategy of that name, as a kintsugi.ErrUsage.
+// CheckScarStrategy returns a kintsugi.ErrUsage if there is no strategy of that name.
 func CheckScarStrategy(strategy string) error {
 	one := &scarPath{blocks: []ScarBlock{{0, 1}}, values: 1, arrays: 1, states: [][]float32{{0}}}
 	_, err := newScarKeeper(strategy, one, nil, 8)
 	return err
 }
 
-// scarMismatch says why a strategy makes no sense for a workload.
+// scarMismatch is an error that says why a strategy cannot be used for a workload.
 type scarMismatch string
 
 func (m scarMismatch) Error() string { return string(m) }
 
-// newScarKeeper returns a scarMismatch if the strategy makes no sense for the workload, and a
+// newScarKeeper returns a scarMismatch if the strategy cannot be used for the workload, and a
 // kintsugi.ErrUsage if there is none of that name.
 func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) (scarKeeper, error) {
 	base := scarCopy{path: path, saved: slices.Clone(path.states[0])}
@@ -138,7 +139,7 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 	return p, nil
 }
 
-// scarCopy is a copy of a state, of which blocks are restored.
+// scarCopy is a copy of a state, from which blocks are restored.
 type scarCopy struct {
 	path  *scarPath
 	saved []float32
@@ -166,7 +167,7 @@ func (p *scarPath) each(block int, f func(lo, hi int)) {
 type scarFull struct {
 	scarCopy
 	period, version int
-	back            bool // everything goes back with what was lost
+	back            bool // everything goes back, not only what was lost
 }
 
 func (f *scarFull) save(state []float32, version int) error {
@@ -194,9 +195,9 @@ type scarPlanned struct {
 	distance  func(b ScarBlock, x, saved []float32) float64
 	distances []float64
 	codec     scarCodec                                // nil: values
-	toucher   scarToucher                              // nil: nobody counts accesses
-	observe   func(state []float32, version int) error // is told of each state; nil: it learns nothing
-	weigh     func(distances []float64)                // makes of them what counts; nil: they do
+	toucher   scarToucher                              // nil: accesses are not counted
+	observe   func(state []float32, version int) error // called with each state; nil: nothing is observed
+	weigh     func(distances []float64)                // converts distances to weights; nil: distances are used
 	diff      []float32
 	payload   []byte
 }
@@ -210,7 +211,7 @@ func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64,
 		p.distance = d.Distance
 	}
 	cfg := scar.Config{Period: kintsugi.Step(period), Fraction: fraction, Choice: choice, Seed: 1}
-	if !choice.NeedsDistances() { // else blocks that are seldom changed are never saved
+	if !choice.NeedsDistances() { // otherwise blocks that rarely change would never be saved
 		cfg.MaxAge = kintsugi.Step(4 * period)
 	}
 	var plain, encoded int64
@@ -225,7 +226,7 @@ func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64,
 		encoded += int64(size)
 		cfg.Bytes = append(cfg.Bytes, int64(size))
 	}
-	if codec != nil { // so many models of differences have the bytes of a model of values
+	if codec != nil { // with the bytes of one model of values, several models of differences can be saved
 		cfg.Period = kintsugi.Step(max(1, math.Ceil(float64(period)*float64(encoded)/float64(plain))))
 		cfg.Fraction = 1 / float64(cfg.Period)
 	}
@@ -234,7 +235,8 @@ func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64,
 	return p, err
 }
 
-// pack has each value saved in so many bits: as many models of them have the bytes of one of values.
+// pack saves each value in the given number of bits. With the bytes of one model of values, several
+// such models can be saved.
 func (p *scarPlanned) pack(width, period int) (err error) {
 	cfg := scar.Config{Period: kintsugi.Step(max(1, math.Ceil(float64(period*width)/32))), Choice: p.choice, Seed: 1}
 	cfg.Fraction = 1 / float64(cfg.Period)
@@ -282,7 +284,8 @@ func (p *scarPlanned) save(state []float32, version int) error {
 	return err
 }
 
-// follow moves the copy of a block by the decoded difference, and copies an optimizer's state as bf16.
+// follow moves the copy of a block by the decoded difference, and copies the optimizer's state as
+// bf16.
 func (p *scarPlanned) follow(block int, state []float32) (err error) {
 	p.path.each(block, func(lo, hi int) {
 		codec, saved, d := scarHalf, p.saved[lo:hi], p.diff[:hi-lo]
@@ -305,17 +308,17 @@ func (p *scarPlanned) follow(block int, state []float32) (err error) {
 	return err
 }
 
-// halfDistance is the distance to saved values that are held as bf16.
+// halfDistance returns the distance to saved values that are held as bf16.
 func halfDistance(b ScarBlock, x, saved []float32) float64 {
 	held := make([]float32, b.Hi-b.Lo)
 	payload := scarHalf.Encode(nil, saved[b.Lo:b.Hi], nil, len(held), 0)
 	if err := kernels.Best().Decode(held, scarHalf.Encoding(), payload); err != nil {
-		panic(err) // it was encoded here, and devices on the host cannot be lost
+		panic(err) // it was encoded here, and host devices cannot fail
 	}
 	return kernels.SquaredDistance(x[b.Lo:b.Hi], held)
 }
 
-// scarCodec writes differences: a codec of gradients, or int4, which no gradient has.
+// scarCodec encodes differences: a codec for gradients, or int4, which is not used for gradients.
 type scarCodec interface {
 	Encoding() kernels.Encoding
 	MaxBytes(n, rowLen int) int
@@ -338,15 +341,15 @@ func (scarInt4) Encode(dst []byte, x, residual []float32, _ int, _ uint64) []byt
 	n := len(dst)
 	dst = slices.Grow(dst, kernels.Int4Bytes(len(x)))[:n+kernels.Int4Bytes(len(x))]
 	if err := kernels.Best().EncodeInt4(dst[n:], x, nil, residual); err != nil {
-		panic(err) // devices on the host cannot be lost
+		panic(err) // host devices cannot fail
 	}
 	return dst
 }
 
-// scarHalf has two bytes for a value.
+// scarHalf uses two bytes per value.
 var scarHalf, _ = parseScarCodec("bf16")
 
-// scarAdaptive chooses the fraction and what goes back.
+// scarAdaptive chooses the fraction, and what goes back.
 type scarAdaptive struct {
 	*scarPlanned
 	workload ScarWorkload
@@ -354,12 +357,12 @@ type scarAdaptive struct {
 }
 
 func (a *scarAdaptive) save(state []float32, version int) error {
-	if version > 0 && version%a.period == 0 { // before the save, or there would be no distances
+	if version > 0 && version%a.period == 0 { // before the save, which would set the distances to 0
 		for i, b := range a.path.blocks {
 			a.distances[i] = a.distance(b, state, a.saved)
 		}
-		// Failures and costs for which the period is right. That a save costs 1/64 of what all
-		// bytes cost is an assumption.
+		// Assume failures and costs for which the period is optimal. That a save costs 1/64 of the
+		// cost of all bytes is an assumption.
 		_, fraction, _ := scar.Adapt(scar.Conditions{
 			FailureEvery: float64(a.period) * float64(a.period) / 2, ReworkPerAge: 0.5, ModelCost: 1, SaveCost: 1.0 / 64,
 			Uneven: a.planner.Uneven(kintsugi.Step(version), a.distances),
@@ -386,19 +389,19 @@ func (a *scarAdaptive) restore(x []float32, version int, lost []int) (int, error
 	return version, nil
 }
 
-// scarCoasting is a shadow that moves between two differences.
+// scarCoasting is a shadow that extrapolates between two differences.
 type scarCoasting struct {
 	*scarPlanned
-	velocity []float32 // of each parameter, in a step
-	at       []int     // by block: the version that its difference was sent of
-	now      int       // the version that the copy is of
+	velocity []float32 // of each parameter, per step
+	at       []int     // by block: the version whose difference was sent last
+	now      int       // the version of the copy
 }
 
 func newScarCoasting(p *scarPlanned) *scarCoasting {
 	return &scarCoasting{scarPlanned: p, velocity: make([]float32, p.path.values), at: make([]int, len(p.path.blocks))}
 }
 
-// coast moves the copy to a version.
+// coast extrapolates the copy to a version.
 func (c *scarCoasting) coast(version int) {
 	steps := float32(version - c.now)
 	for i, v := range c.velocity {
@@ -407,8 +410,8 @@ func (c *scarCoasting) coast(version int) {
 	c.now = version
 }
 
-// agility is how much of a difference is laid to the velocity: with all of it, the noise of single
-// steps would drive the copy.
+// agility is the fraction of a difference that is added to the velocity. With all of it, the noise
+// of single steps would move the copy.
 const agility = 0.5
 
 func (c *scarCoasting) save(state []float32, version int) error {

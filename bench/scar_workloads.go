@@ -13,8 +13,8 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// ScarWorkloads lists the algorithms that ScarProblemOf knows; als, factors by alternating least
-// squares on a set of ratings, is known besides.
+// ScarWorkloads lists the algorithms of ScarProblemOf, except als, which is matrix factorisation by
+// alternating least squares on a set of ratings.
 //
 //	qp    gradient descent on a quadratic of 1024 values, condition 50
 //	mlr   softmax regression, SGD; a block is the weights of one pixel
@@ -23,11 +23,11 @@ import (
 //	lda   topics of documents, collapsed Gibbs sampling, as in a run
 var ScarWorkloads = []string{"qp", "mlr", "cnn", "mf", "lda"}
 
-// ScarNeedsData reports whether a workload learns a set of images, or of ratings.
+// ScarNeedsData reports whether a workload needs a data set, of images or of ratings.
 func ScarNeedsData(name string) bool { return name == "mlr" || name == "cnn" || name == "als" }
 
-// ScarProblemOf returns a workload on a set, of images for mlr and cnn and of ratings for als; the
-// others do not look at it.
+// ScarProblemOf returns a workload on a data set: of images for mlr and cnn, of ratings for als.
+// Other workloads ignore the set.
 func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	const steps = 400
 	switch name {
@@ -47,7 +47,7 @@ func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 				return []models.Layer{models.Flatten{}, models.Dense{Name: "fc", Out: classes}}
 			})
 	case "cnn":
-		const steps = 440 // of 400 some end before step 384, and C = 64 needs as many
+		const steps = 440 // with 400, some runs would end before step 384, which C = 64 needs
 		return scarImages(name, set, steps, 64, conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.001, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Steps: steps},
 			scarCNN)
 	case "als":
@@ -68,8 +68,8 @@ func scarCNN(classes int) []models.Layer {
 	}
 }
 
-// Examples of a set that are trained on, and those of them whose loss is looked at. Images are made
-// half as wide and high, which makes a step four times as short and a model no less of one.
+// Numbers of training examples, and of those whose loss is evaluated. Images are reduced to half
+// the width and height, which makes a step four times as fast.
 const scarExamples, scarJudged = 4000, 400
 
 // scarImages returns a classifier of images.
@@ -90,14 +90,14 @@ func scarImages(name string, set *data.Set, steps, batch int, schedule conductor
 	}}, err
 }
 
-// scarPictures is images in memory.
+// scarPictures holds images in memory.
 type scarPictures struct {
 	n, height, width, values int
 	x                        []float32
 	y                        []int32
 }
 
-// halve returns the first n training images, each pixel the mean of four.
+// halve returns the first n training images, with each pixel the mean of four.
 func halve(set *data.Set, n int) *scarPictures {
 	c, h, w := set.Shape[0], set.Shape[1], set.Shape[2]
 	p := &scarPictures{n: n, height: h / 2, width: w / 2, values: c * (h / 2) * (w / 2), y: make([]int32, n)}
@@ -116,7 +116,7 @@ func halve(set *data.Set, n int) *scarPictures {
 	return p
 }
 
-// take puts images into a batch.
+// take puts the images at indices into b.
 func (p *scarPictures) take(b *models.Batch, indices []int) {
 	b.X, b.Y, b.N = b.X[:0], b.Y[:0], len(indices)
 	for _, i := range indices {
@@ -125,7 +125,7 @@ func (p *scarPictures) take(b *models.Batch, indices []int) {
 	}
 }
 
-// scarModel trains a described model with one worker's gradients.
+// scarModel trains a described model with the gradients of one worker.
 type scarModel struct {
 	desc     *models.Description
 	model    models.Model
@@ -143,7 +143,7 @@ type scarModel struct {
 func (m *scarModel) Blocks() (blocks []ScarBlock, values, arrays int) {
 	l, err := kintsugi.NewLayout(m.desc.Tensors())
 	if err != nil {
-		panic(err) // Describe has accepted the tensors
+		panic(err) // Describe has accepted these tensors
 	}
 	for _, c := range l.Chunks {
 		blocks = append(blocks, ScarBlock{c.Lo, c.Hi})
@@ -156,7 +156,7 @@ func (m *scarModel) Init(state []float32) error {
 	return m.desc.Init(m.seed, state[:m.desc.Values()])
 }
 
-// Gradient implements scarGradienter. It is overwritten by the next one.
+// Gradient implements scarGradienter. The next call overwrites the result.
 func (m *scarModel) Gradient(state []float32, version int) ([]float32, error) {
 	n := m.desc.Values()
 	if m.grads == nil {
@@ -202,7 +202,7 @@ func (m *scarModel) Step(state []float32, version int) error {
 	return err
 }
 
-// fill makes the batch of a version.
+// fill draws the batch of a version.
 func (m *scarModel) fill(version int) {
 	m.indices = m.sampler.Indices(m.indices, 0, kintsugi.Step(version), 0)
 	m.take(&m.batch, m.indices)

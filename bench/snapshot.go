@@ -21,25 +21,25 @@ import (
 )
 
 // Question: what does a step lose to a snapshot that is written while steps go on? One server holds
-// parameters and optimizer state, workers that compute nothing keep it busy, and its saves go to a
-// real disk, or to a slow one. In turn, for a few steps each: nothing is saved; an unrelated copy
-// of the state is written just as a save would (what the disk and its processor time take from
-// steps on this machine); each save writes the version itself. The claims that could be false: no
-// step waits for the snapshot for longer than a hundredth of a step; and what steps lose they lose
-// to the writing, not to the snapshot.
+// parameters and optimizer state, and workers that compute nothing keep it busy. Its saves go to a
+// real disk, or to a slow one. There are three ways, used in turn for a few steps each: nothing is
+// saved; an unrelated copy of the state is written like a save, which shows the cost of the disk
+// and the CPU time; and each save writes the version itself. The claims that could be false: no
+// step waits for the snapshot for longer than a hundredth of a step; and steps lose time to the
+// writing, not to the snapshot.
 
-// SnapshotConfig says what [Snapshots] measures.
+// SnapshotConfig configures Snapshots.
 type SnapshotConfig struct {
 	State    int // bytes of parameters and optimizer state
 	Workers  int
-	Steps    int     // that are to fall into saves
-	Block    int     // steps before the next of the three ways
-	Dir      string  // where saves go; empty: the folder for temporary files
-	Limit    float64 // bytes per second that the store takes; 0: as it is
+	Steps    int     // number of steps during saves to wait for
+	Block    int     // number of steps before the next way
+	Dir      string  // folder for saves; empty: the folder for temporary files
+	Limit    float64 // limit of the store in bytes per second; 0: none
 	Progress io.Writer
 }
 
-// Check returns a usage error where the configuration asks for nothing, or for more than there is.
+// Check returns a usage error if the configuration is empty or too large.
 func (c *SnapshotConfig) Check() error {
 	if c.State < 1<<20 || c.State > 1<<38 || c.Workers < 1 || c.Workers > 256 || c.Steps < 1 || c.Block < 1 || c.Limit < 0 {
 		return fmt.Errorf("%w: bench snapshot takes states from 1 MiB to 256 GiB, 1 to 256 workers, and a step at least", kintsugi.ErrUsage)
@@ -47,9 +47,9 @@ func (c *SnapshotConfig) Check() error {
 	return nil
 }
 
-// SnapshotRow is what steps were like while one of the ways was in use.
+// SnapshotRow describes the steps while one of the ways was in use.
 type SnapshotRow struct {
-	Name        string  `json:"name"` // none, copy: an unrelated copy is written; save
+	Name        string  `json:"name"` // none; copy: an unrelated copy is written; or save
 	StateBytes  int64   `json:"state_bytes"`
 	Workers     int     `json:"workers"`
 	Steps       int     `json:"steps"`
@@ -58,15 +58,15 @@ type SnapshotRow struct {
 	Longest     float64 `json:"max_seconds"`
 	StepsPerSec float64 `json:"steps_per_s"`
 	Ratio       float64 `json:"ratio"`           // of steps per second, to none
-	WaitedP99   float64 `json:"wait_p99"`        // seconds for which a step stood still because of a snapshot
+	WaitedP99   float64 `json:"wait_p99"`        // seconds that a step waited because of a snapshot
 	WaitedMax   float64 `json:"wait_max"`        //
-	Saves       int     `json:"saves"`           // that were begun
+	Saves       int     `json:"saves"`           // number of saves begun
 	Took        float64 `json:"save_seconds"`    // median
-	CopyShare   float64 `json:"copy_of_a_step"`  // seconds of one copy of the state, of a step: what copying on write would add, once a save
+	CopyShare   float64 `json:"copy_of_a_step"`  // seconds of one copy of the state, relative to a step: the cost per save of copy-on-write
 	Store       string  `json:"store,omitempty"` // its limit
 }
 
-// The ways, in turn.
+// The ways, used in turn.
 const (
 	snapshotNone = iota
 	snapshotCopy
@@ -76,7 +76,7 @@ const (
 
 var snapshotNames = [snapshotWays]string{"none", "copy", "save"}
 
-// snapshots is a run under way.
+// snapshots is a running measurement.
 type snapshots struct {
 	cfg    *SnapshotConfig
 	layout *kintsugi.Layout
@@ -86,15 +86,15 @@ type snapshots struct {
 
 	mu    sync.Mutex
 	way   int
-	spans [snapshotWays][]period // when what was written; the last one may be open
+	spans [snapshotWays][]period // when something was written; the last one may be open
 	busy  bool                   // the unrelated copy is being written
 	wg    sync.WaitGroup
 	err   error
 }
 
-type period struct{ begin, end time.Time } // end is zero while it is open
+type period struct{ begin, end time.Time } // end is zero while the period is open
 
-// Snapshots runs a cluster until enough steps have fallen into saves.
+// Snapshots runs a cluster until enough steps were made during saves.
 func Snapshots(ctx context.Context, cfg SnapshotConfig) (rows []SnapshotRow, err error) {
 	dir, err := os.MkdirTemp(cfg.Dir, "kintsugi-bench-")
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *snapshots) run(ctx context.Context) ([]kintsugi.StepEvent, error) {
 	return events, err
 }
 
-// save is what the server does with a released version.
+// save is called by the server with a released version.
 func (s *snapshots) save(ctx context.Context, v kintsugi.View, x server.Shard) (string, uint64, error) {
 	s.mu.Lock()
 	way := s.way
@@ -217,8 +217,8 @@ func (s *snapshots) write(ctx context.Context, v kintsugi.View, x *server.Shard,
 	return os.RemoveAll(dir)
 }
 
-// of returns which way was in use between two releases: the last of them that wrote anything.
-// Whoever calls it while the run goes on has the lock.
+// of returns the way in use between two releases: the last one that wrote anything. While the run
+// goes on, the caller must hold the lock.
 func (s *snapshots) of(begin, end time.Time) int {
 	for way := snapshotWays - 1; way > snapshotNone; way-- {
 		for _, x := range s.spans[way] {
@@ -275,10 +275,11 @@ func (s *snapshots) rows(events []kintsugi.StepEvent) []SnapshotRow {
 	return rows
 }
 
-// copySeconds is how long this machine takes to copy the state once, with nothing beside it.
+// copySeconds returns how long this machine takes to copy the state once, with nothing else
+// running.
 func (s *snapshots) copySeconds() float64 {
 	dst := make([]float32, len(s.copied.Params))
-	copy(dst, s.copied.Params) // the pages come into being
+	copy(dst, s.copied.Params) // touch the pages
 	start := time.Now()
 	for _, x := range append([][]float32{s.copied.Params}, s.copied.State...) {
 		copy(dst, x)
@@ -286,7 +287,7 @@ func (s *snapshots) copySeconds() float64 {
 	return time.Since(start).Seconds()
 }
 
-// percentile returns the smallest value that is not below that share of x.
+// percentile returns the smallest element that is at least as large as the given share of x.
 func percentile(x []float64, share float64) float64 {
 	x = slices.Sorted(slices.Values(x))
 	return x[min(len(x)-1, int(float64(len(x))*share))]

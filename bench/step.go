@@ -15,23 +15,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: what does a step of a large model cost beside what it must cost? Workers that compute
-// nothing, and everything else as it is: pushes, tickets, the commit, the fused step, the release,
-// pulls. The bounds of its parts are measured in the same rounds: the checksums at both ends or
-// bare TCP for a push, the loops that move the arrays of the fused step, a copy with checksums or
-// bare TCP for a pull.
+// Question: what does a step of a large model cost, beyond the unavoidable? Workers compute
+// nothing; everything else is real: pushes, tickets, the commit, the fused step, the release and
+// pulls. The bounds of its parts are measured in the same rounds: for a push the checksums at both
+// ends, or plain TCP; for the fused step the loops that move its arrays; for a pull a copy with
+// checksums, or plain TCP.
 
-// StepConfig says what [FullStep] measures.
+// StepConfig configures FullStep.
 type StepConfig struct {
 	Workers, Servers int
-	Values           int // of the model
+	Values           int // number in the model
 	Wires            []worker.Wire
-	Steps            int // of each run that are measured
-	Rounds           int // interleaved runs
+	Steps            int // number of measured steps in each run
+	Rounds           int // number of interleaved runs
 	Progress         io.Writer
 }
 
-// Check returns a usage error where the configuration asks for nothing, or for more than there is.
+// Check returns a usage error if the configuration is empty or too large.
 func (c *StepConfig) Check() error {
 	if c.Workers < 1 || c.Workers > 256 || c.Servers < 1 || c.Servers > 256 || c.Values < 1<<18 || c.Values > 1<<34 || c.Steps < 1 || c.Rounds < 1 || len(c.Wires) == 0 {
 		return fmt.Errorf("%w: bench step takes 1 to 256 workers and servers, models from 262,144 values, a wire, a step and a round at least", kintsugi.ErrUsage)
@@ -39,29 +39,31 @@ func (c *StepConfig) Check() error {
 	return nil
 }
 
-// StepRow is one part of a step over one wire, or the whole: medians over the steps of all rounds.
+// StepRow is one part of a step over one wire, or the whole step: medians over the steps of all
+// rounds.
 type StepRow struct {
-	Name         string  `json:"name"` // push, apply, pull, or step for all of it
+	Name         string  `json:"name"` // push, apply, pull, or step for the whole
 	Wire         string  `json:"wire"`
 	Workers      int     `json:"workers"`
 	Servers      int     `json:"servers"`
 	Values       int     `json:"values"`
 	Rule         string  `json:"rule"`
-	Steps        int     `json:"steps"` // that were measured
+	Steps        int     `json:"steps"` // number of measured steps
 	Seconds      float64 `json:"seconds"`
 	SecondsLow   float64 `json:"seconds_low"`
 	SecondsHigh  float64 `json:"seconds_high"`
 	BoundSeconds float64 `json:"bound_seconds"`
-	Over         float64 `json:"over_bound"`         // seconds by those of the bound: the median of the rounds
-	GBPerS       float64 `json:"gb_per_s"`           // of gradients, and as many of parameters; of the whole step only
-	CPUSeconds   float64 `json:"cpu_seconds"`        // of the whole process, by step; of the whole step only
-	Strip        string  `json:"timeline,omitempty"` // of the step of median length, as lines of text; of the whole step only
+	Over         float64 `json:"over_bound"`         // Seconds over those of the bound: median of the rounds
+	GBPerS       float64 `json:"gb_per_s"`           // of gradients plus parameters; only for the whole step
+	CPUSeconds   float64 `json:"cpu_seconds"`        // of the whole process, per step; only for the whole step
+	Strip        string  `json:"timeline,omitempty"` // picture of the step with the median length; only for the whole step
 }
 
-// warmSteps are not measured: memory is touched for the first time.
+// warmSteps is the number of first steps that are not measured, as memory is touched for the first
+// time.
 const warmSteps = 3
 
-// FullStep runs a cluster over each wire in turn, so many rounds, beside the bounds.
+// FullStep runs a cluster over each wire in turn, in each round, and measures the bounds.
 func FullStep(ctx context.Context, cfg StepConfig) ([]StepRow, error) {
 	layout, err := syntheticLayout(cfg.Values)
 	if err != nil {
@@ -75,7 +77,7 @@ func FullStep(ctx context.Context, cfg StepConfig) ([]StepRow, error) {
 			return nil, err
 		}
 		for i, wire := range cfg.Wires {
-			debug.FreeOSMemory() // one run after the other has the machine's memory
+			debug.FreeOSMemory() // give the memory of one run back before the next
 			run, err := cfg.run(ctx, layout, wire)
 			if err != nil {
 				return nil, fmt.Errorf("a cluster over wire %v: %w", wire, err)
@@ -93,10 +95,10 @@ func FullStep(ctx context.Context, cfg StepConfig) ([]StepRow, error) {
 	return rows, nil
 }
 
-// The parts of a step, in the order of their names.
+// The names of the parts of a step, by their index in stepTimes.parts.
 var stepParts = [...]string{"pull", "push", "apply"}
 
-// stepBounds are the least seconds of each part.
+// stepBounds are the bounds of the parts, in seconds.
 type stepBounds [len(stepParts)]float64
 
 func (b stepBounds) sum() (s float64) {
@@ -106,14 +108,14 @@ func (b stepBounds) sum() (s float64) {
 	return s
 }
 
-// stepRun is what one run has shown.
+// stepRun is the result of one run.
 type stepRun struct {
 	steps  []stepTimes
-	cpu    float64 // by step
+	cpu    float64 // per step
 	bounds stepBounds
 }
 
-// stepTimes are the seconds of the parts of one step, and of all of it.
+// stepTimes are the seconds of the parts of one step, and of the whole step.
 type stepTimes struct {
 	parts [len(stepParts) + 1]float64
 	strip func() string
@@ -126,7 +128,7 @@ func (r *stepRun) part(i int) (all []float64) {
 	return all
 }
 
-// stepRuns are those of all rounds over one wire.
+// stepRuns are the runs of all rounds over one wire.
 type stepRuns []stepRun
 
 func (r *stepRuns) add(x stepRun) { *r = append(*r, x) }
@@ -157,7 +159,7 @@ func (cfg *StepConfig) rows(wire worker.Wire, runs *stepRuns) []StepRow {
 	return rows
 }
 
-// strip draws the step of median length.
+// strip draws the step with the median length.
 func (r *stepRun) strip() string {
 	steps := slices.Clone(r.steps)
 	slices.SortFunc(steps, func(a, b stepTimes) int {
@@ -172,7 +174,7 @@ func (r *stepRun) strip() string {
 	return steps[len(steps)/2].strip()
 }
 
-// bounds measures them for gRPC (true) and for shared memory (false).
+// bounds measures the bounds for gRPC (true) and for shared memory (false).
 func (cfg *StepConfig) bounds(ctx context.Context) (map[bool]stepBounds, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -197,7 +199,8 @@ func (cfg *StepConfig) bounds(ctx context.Context) (map[bool]stepBounds, error) 
 	}, w.err
 }
 
-// moved is what the fused steps of all shards read and write, in the arrays of w and as many more as it takes.
+// moved returns the memory traffic of the fused steps of all shards, in the arrays of w and as many
+// more as are needed.
 func (cfg *StepConfig) moved(w *wire) *moved {
 	rule := kernels.Rule(syntheticSchedule().Rule)
 	reads, writes := cfg.Workers+1+rule.States(), 1+rule.States()
@@ -224,7 +227,7 @@ func (cfg *StepConfig) moved(w *wire) *moved {
 	return m
 }
 
-// run runs a cluster and takes the times of its steps.
+// run runs a cluster and measures its steps.
 func (cfg *StepConfig) run(ctx context.Context, layout *kintsugi.Layout, wire worker.Wire) (stepRun, error) {
 	watch := newStepWatch(cfg.Workers, cfg.Servers)
 	l, err := sim.StartLive(ctx, sim.LiveConfig{

@@ -14,13 +14,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// stepWatch notes when the shells of a synchronous run enter their states. Each worker computes
-// once for each step, and each server publishes once, so that the n-th entry is of step n.
+// stepWatch records when the shells of a synchronous run enter their states. In each step, each
+// worker computes once and each server publishes once, so the n-th entry belongs to step n.
 type stepWatch struct {
 	mu      sync.Mutex
 	workers []lane
 	servers []lane
-	cpu     []float64 // of the process, when server 0 published
+	cpu     []float64 // CPU time of the process when server 0 published
 }
 
 // lane is when one process entered each of its states.
@@ -54,7 +54,7 @@ func (w *stepWatch) note(l lane, state string) {
 	l[state] = append(l[state], now)
 }
 
-// last returns when the last of some processes entered a state for the n-th time, from 0.
+// last returns when the last of some processes entered a state for the n-th time, counted from 0.
 func last(lanes []lane, state string, n int) (at time.Time, ok bool) {
 	for _, l := range lanes {
 		if n >= len(l[state]) {
@@ -67,7 +67,7 @@ func last(lanes []lane, state string, n int) (at time.Time, ok bool) {
 	return at, true
 }
 
-// run returns the steps that are measured.
+// run returns the measured steps.
 func (w *stepWatch) run() (r stepRun, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,9 +79,9 @@ func (w *stepWatch) run() (r stepRun, err error) {
 		if !ok || !ok2 || !ok3 || !ok4 {
 			break
 		}
-		// What is noted may be noted late: a version is read before its server has said that it can
-		// be, and a step is made as it lands and published before the last worker has come to wait
-		// for it.
+		// Entries may be recorded late. A version may be read before its server has said that it
+		// can be, and a step may be made as the gradients arrive and be published before the last
+		// worker starts to wait for it.
 		read = within(read, begin, end)
 		pushed = within(pushed, read, end)
 		r.steps = append(r.steps, stepTimes{
@@ -96,7 +96,7 @@ func (w *stepWatch) run() (r stepRun, err error) {
 	return r, nil
 }
 
-// within returns t, or what is nearest to it from low to high.
+// within returns t, limited to the range from low to high.
 func within(t, low, high time.Time) time.Time {
 	switch {
 	case t.Before(low):
@@ -109,7 +109,7 @@ func within(t, low, high time.Time) time.Time {
 
 const stripColumns = 72
 
-// strip draws what each process was at between two releases, a line for each.
+// strip draws the states of each process between two releases, one line per process.
 func (w *stepWatch) strip(begin, end time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%.0f ms; workers: < reads, ~ scans, > pushes, . waits; servers: < lands, + makes what has landed, # applies\n", end.Sub(begin).Seconds()*1e3)
@@ -136,7 +136,7 @@ func (w *stepWatch) strip(begin, end time.Time) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// before returns the last of some times, which ascend, that is not after at.
+// before returns the last of some ascending times that is not after at.
 func before(times []time.Time, at time.Time) (time.Time, bool) {
 	i, found := slices.BinarySearchFunc(times, at, time.Time.Compare)
 	if found {
@@ -148,7 +148,7 @@ func before(times []time.Time, at time.Time) (time.Time, bool) {
 	return times[i-1], true
 }
 
-// saveNothing is a store that takes no time.
+// saveNothing simulates a store that takes no time.
 func saveNothing(context.Context, kintsugi.View, server.Shard) (string, uint64, error) {
 	return "nothing", 0, nil
 }

@@ -11,32 +11,33 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does one slow worker cost real processes on a real clock, with each way to count
-// gradients? The claim that could be false: with one of four workers five times slower, dbw makes
-// at least three times the steps per second of bsp, and is sooner at the same loss.
+// Question: what does one slow worker cost, with real processes and each way to count gradients?
+// The claim that could be false: if one of four workers is five times slower, dbw makes at least
+// three times as many steps per second as bsp, and reaches the same loss earlier.
 //
-// The loss that has to be reached is, in each round, the highest that any of the round's runs ends
-// with: all of them get there, and in their own time. A loss is the mean over the counted gradients
-// of the last 20 steps.
+// In each round, the target is the highest of the final losses of all runs: so all of them reach
+// it, each in its own time. A loss is the mean over the counted gradients of the last 20 steps.
 //
-// What the figures say depends on the cores. Workers that share a core slow each other down, and a
-// slow worker computes before it waits: with fewer cores than workers a step of bsp takes five
-// times what a gradient takes in a crowd, and one that does not wait for it still shares its cores
-// with the gradient that is given up. The column of the other workers' computing time shows the
-// crowd: nobody's gradient takes longer because of another's on a machine with a core for each.
+// The results depend on the number of cores. Workers that share a core slow each other down, and a
+// slow worker computes before it waits. With fewer cores than workers, a step of bsp takes five
+// times as long as a gradient among other workers; and a step that does not wait for the slow
+// worker still shares its cores with the gradient that is given up. The column with the other
+// workers' computing time shows this effect: with a core for each worker, no gradient takes longer
+// because of another.
 
-// StragglersConfig says what Stragglers measures.
+// StragglersConfig configures Stragglers.
 type StragglersConfig struct {
-	Presets          []string // the first is what the others are compared with
-	Fault            string   // of every run but the calm one
+	Presets          []string // the others are compared with the first
+	Fault            string   // in all runs except the calm one
 	Workers, Servers int
 	Steps, Rounds    int
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
-// StragglersRow is one way of counting, over all rounds: medians, and ratios within a round with their range.
+// StragglersRow is one way of counting over all rounds: medians, and ratios within a round with
+// their ranges.
 type StragglersRow struct {
 	Name   string `json:"name"`
 	Preset string `json:"preset"`
@@ -49,24 +50,25 @@ type StragglersRow struct {
 	RatioMax       float64 `json:"steps_ratio_max"`
 
 	Seconds  float64 `json:"seconds_to_loss"`
-	Speed    float64 `json:"loss_ratio"` // how many times sooner than the first preset
+	Speed    float64 `json:"loss_ratio"` // how many times faster than the first preset
 	SpeedMin float64 `json:"loss_ratio_min"`
 	SpeedMax float64 `json:"loss_ratio_max"`
 
 	Quota     float64 `json:"mean_quota"`
-	Late      float64 `json:"late_per_step"`     // gradients that were finished and not counted
+	Late      float64 `json:"late_per_step"`     // gradients that were finished but not counted
 	GivenUp   float64 `json:"given_up_per_step"` // gradients that were not finished
-	Computing float64 `json:"compute_ms"`        // median time of the gradients of the workers that nobody slowed
+	Computing float64 `json:"compute_ms"`        // median time of the gradients of workers that were not slowed down
 	Accuracy  float64 `json:"final_accuracy"`
 }
 
-// straggled is what one run came to.
+// straggled is the result of one run.
 type straggled struct {
 	rate, quota, late, given, computing, accuracy float64
-	times, losses                                 []float64 // by step: seconds since the first, and the smoothed loss
+	times, losses                                 []float64 // by step: seconds since the first step, and the smoothed loss
 }
 
-// Stragglers trains in turn with each preset, and with the first one in calm, in rounds.
+// Stragglers makes runs with each preset in turn, and with the first one without the fault, in
+// rounds.
 func Stragglers(ctx context.Context, cfg StragglersConfig) ([]StragglersRow, error) {
 	rows := []StragglersRow{{Name: "stragglers/calm/" + cfg.Presets[0], Preset: cfg.Presets[0], Rounds: cfg.Rounds}}
 	for _, p := range cfg.Presets {
@@ -76,7 +78,7 @@ func Stragglers(ctx context.Context, cfg StragglersConfig) ([]StragglersRow, err
 	for i := range rounds {
 		rounds[i] = make([]straggled, len(rows))
 		for j := range rows {
-			if i%2 == 1 { // forward and backward in turn: a machine that slows down slows all of them
+			if i%2 == 1 { // forward and backward in turn, so that a machine that slows down slows all of them
 				j = len(rows) - 1 - j
 			}
 			s, err := cfg.run(ctx, i, rows[j])
@@ -111,10 +113,11 @@ func (cfg *StragglersConfig) run(ctx context.Context, round int, row StragglersR
 	return straggle(run), nil
 }
 
-// lossWindow is over how many steps a loss is averaged: as many as a summary's final loss.
+// lossWindow is the number of steps that a loss is averaged over, as in the final loss of a
+// summary.
 const lossWindow = 20
 
-// straggle takes from a run what is compared.
+// straggle extracts the results from a run.
 func straggle(run *record.Run) straggled {
 	s := straggled{accuracy: float64(run.Summary.FinalAccuracy)}
 	slowed := make(map[uint32]bool)
@@ -154,13 +157,13 @@ func straggle(run *record.Run) straggled {
 	return s
 }
 
-// reaches returns when a run's loss is down to a target that it reaches.
+// reaches returns when a run's loss reaches a target. The run must reach it.
 func (s *straggled) reaches(target float64) float64 {
 	i := slices.IndexFunc(s.losses, func(l float64) bool { return l <= target })
 	return s.times[max(1, i)]
 }
 
-// fill fills in row j from the rounds.
+// fill computes row j from the rounds.
 func (r *StragglersRow) fill(rounds [][]straggled, j int) {
 	var rate, ratio, seconds, speed, quota, late, given, computing, accuracy []float64
 	for _, round := range rounds {

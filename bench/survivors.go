@@ -13,9 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Survivors reads in the logs of a run's servers, written as JSON, how many shards have outlived a
-// line, and how many of them had other parameters or optimizer state, in any bit, when the next
-// line began than when the one before ended.
+// Survivors reads the logs of a run's servers, which must be JSON. It returns how many shards were
+// kept from one line to the next, and how many of these had different parameters or optimizer
+// state, in any bit, at the beginning of the next line than at the end of the one before.
 func Survivors(dir string) (kept, touched int, err error) {
 	logs, err := filepath.Glob(filepath.Join(record.LogsDir(dir), "server-*.log"))
 	if err != nil {
@@ -35,10 +35,10 @@ func Survivors(dir string) (kept, touched int, err error) {
 	return kept, touched, nil
 }
 
-// outlived reads one server's log.
+// outlived reads the log of one server.
 func outlived(log []byte) (kept, touched int) {
 	type place struct{ shard, line, step uint64 }
-	before := make(map[place]uint64) // sums of what a server has when a line begins that keeps it
+	before := make(map[place]uint64) // checksums of what a server has when a line begins that keeps it
 	waits := make(map[[2]uint64]bool)
 	in := bufio.NewScanner(bytes.NewReader(log))
 	in.Buffer(nil, 1<<20)

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// Table is a table of a result, as text.
+// Table is a table of results, as text.
 type Table struct {
 	Title  string
 	Header []string

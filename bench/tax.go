@@ -13,27 +13,27 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does each way to survive take from a run that nothing happens to? The same run
-// with each, in interleaved rounds; a row is compared with the run without any of its round that
-// has as many servers. The claim that could be false: two replicas of each shard take at most 15 %
-// of the steps per second of cnn, on two cores.
+// Question: what does each way to survive cost a run without failures? The same run with each way,
+// in interleaved rounds; a row is compared with the unprotected run of its round with the same
+// number of servers. The claim that could be false: two replicas of each shard cost at most 15 % of
+// the steps per second of cnn, on two cores.
 //
-// On one machine all processes share its cores. What a second replica computes would be computed
-// beside the first on a host of its own; here it is time that nobody else has. So each row has the
-// processor time of a step as well: of all processes of a run, less that of a run of a few steps,
-// which is what it takes to start. Shared by all cores, what a step takes of it more than without
-// is the contention: the part of the tax that is due to one machine, at most. The rest is waiting,
-// which hosts of their own would not take away.
+// On one machine, all processes share its cores. A second replica on a host of its own would
+// compute at the same time as the first; here it takes CPU time from the others. So each row also
+// has the CPU time per step: that of all processes of a run, less that of a run of a few steps,
+// which is the cost of the start. The additional CPU time per step, shared by all cores, is the
+// contention: an upper bound on the part of the tax that is due to the single machine. The rest is
+// waiting, which would also occur on separate hosts.
 
-// TaxConfig says what Tax measures.
+// TaxConfig configures Tax.
 type TaxConfig struct {
 	Models           []string
-	Recoveries       []string // train's --recovery; chain:R and gold:R stand for R replicas; none is measured always
-	Servers, Workers int      // R replicas need R servers, and get them
+	Recoveries       []string // values of train's --recovery; chain:R and gold:R stand for R replicas; none is always measured
+	Servers, Workers int      // R replicas get R servers
 	Steps, Rounds    int
-	Processors       int // that the machine has
+	Processors       int // number of the machine's processors
 	Binary           string
-	Flags            []string // for train, besides the ones above
+	Flags            []string // for train, in addition to the above
 	Progress         io.Writer
 }
 
@@ -45,24 +45,25 @@ type TaxRow struct {
 	Servers  int     `json:"servers"`
 	Rounds   int     `json:"rounds"`
 	Steps    float64 `json:"steps_per_s"`
-	Ratio    float64 `json:"ratio"` // to the run without any of the same round
+	Ratio    float64 `json:"ratio"` // to the unprotected run of the same round
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
 	CPU      float64 `json:"cpu_ms_per_step"` // of all processes
 	CPURatio float64 `json:"cpu_ratio"`
-	Cores    float64 `json:"cores"` // that were busy, on average
+	Cores    float64 `json:"cores"` // mean number of busy cores
 
-	// Extra is how much longer a step takes than without any, Contention which part of that the
-	// processors would take alone if they shared what a step takes of them more; unknown where a
-	// step does not take longer. Apart is Ratio without that part.
+	// Extra is how much longer a step takes than in the unprotected run. Contention is the fraction
+	// of it that the additional CPU time alone would explain; it is unknown if the step does not
+	// take longer. Apart is Ratio without that fraction.
 	Extra      float64       `json:"extra_ms_per_step"`
 	Contention record.Number `json:"contention_fraction"`
 	Apart      record.Number `json:"ratio_without_contention"`
 
-	OK bool `json:"ok"` // the claim holds, where there is one
+	OK bool `json:"ok"` // the claim holds, or there is none
 }
 
-// Check hands everything that is to be measured to check, as train takes it, and returns the first error.
+// Check calls check with each recovery to measure, in the form that train accepts, and returns the
+// first error.
 func (cfg *TaxConfig) Check(check func(model, recovery string, servers int) error) error {
 	for _, r := range cfg.rows() {
 		recovery, _ := replicated(r.Recovery)
@@ -73,16 +74,16 @@ func (cfg *TaxConfig) Check(check func(model, recovery string, servers int) erro
 	return nil
 }
 
-// startSteps are the steps of a run that tells what it takes to start.
+// startSteps is the number of steps of the run that measures the cost of the start.
 const startSteps = 10
 
-// Tax runs all of them in turn.
+// Tax makes all runs in turn.
 func Tax(ctx context.Context, cfg TaxConfig) ([]TaxRow, error) {
 	rows := cfg.rows()
-	measured := make([][]TaxRow, len(rows)) // by row, then round
+	measured := make([][]TaxRow, len(rows)) // by row, then by round
 	for round := range cfg.Rounds {
 		for i := range rows {
-			if round%2 == 1 { // forward and backward in turn: a machine that slows down slows all of them
+			if round%2 == 1 { // forward and backward in turn, so that a machine that slows down slows all of them
 				i = len(rows) - 1 - i
 			}
 			m, err := cfg.measure(ctx, rows[i], round)
@@ -102,7 +103,7 @@ func Tax(ctx context.Context, cfg TaxConfig) ([]TaxRow, error) {
 	return rows, nil
 }
 
-// rows returns what is to be measured.
+// rows returns the rows to measure.
 func (cfg *TaxConfig) rows() (rows []TaxRow) {
 	for _, model := range cfg.Models {
 		add := func(recovery string, servers int) {
@@ -120,7 +121,8 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 	return rows
 }
 
-// replicated returns what chain:R and gold:R stand for; of any other recovery the same, and 0.
+// replicated splits chain:R and gold:R into the recovery and R. Other recoveries are returned
+// unchanged, with 0.
 func replicated(recovery string) (name string, replicas int) {
 	name, option, _ := strings.Cut(recovery, ":")
 	if n, err := strconv.Atoi(option); err == nil && n > 0 && (name == "chain" || name == "gold") {
@@ -129,7 +131,7 @@ func replicated(recovery string) (name string, replicas int) {
 	return recovery, 0
 }
 
-// serversOf returns how many servers a recovery needs to have the replicas that it has by itself.
+// serversOf returns the number of servers that a recovery needs for its default number of replicas.
 func serversOf(recovery string) int {
 	if copied(recovery) || recovery == "chain:next" {
 		return 3
@@ -157,7 +159,7 @@ func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow,
 	return r, nil
 }
 
-// run trains and returns what the run recorded and the seconds of processors that its processes took.
+// run trains, and returns the record of the run and the CPU seconds of its processes.
 func (cfg *TaxConfig) run(ctx context.Context, r TaxRow, round, steps int) (run *record.Run, cpu float64, err error) {
 	flags := []string{"--model", r.Model, "--seed", strconv.Itoa(round + 1), "--servers", strconv.Itoa(r.Servers),
 		"--workers", strconv.Itoa(cfg.Workers), "--steps", strconv.Itoa(steps), "--eval-every", strconv.Itoa(2 * steps)}
@@ -172,10 +174,10 @@ func (cfg *TaxConfig) run(ctx context.Context, r TaxRow, round, steps int) (run 
 	return run, cpu, err
 }
 
-// fill fills a row in from its rounds and those of the runs that it is compared with.
+// fill computes a row from its rounds and those of the unprotected runs.
 func (r *TaxRow) fill(rounds, base []TaxRow, processors int) {
 	var steps, ratio, cpu, cpuRatio, cores []float64
-	longer, shared := 0.0, 0.0 // milliseconds of a step, added up over the rounds: what is noise in one cancels
+	longer, shared := 0.0, 0.0 // milliseconds per step, summed over the rounds so that noise cancels
 	for i, m := range rounds {
 		longer += 1e3/m.Steps - 1e3/base[i].Steps
 		shared += (m.CPU - base[i].CPU) / float64(processors)
@@ -193,10 +195,10 @@ func (r *TaxRow) fill(rounds, base []TaxRow, processors int) {
 	r.OK = r.Model != "cnn" || r.Recovery != "chain:2" || r.Ratio >= taxClaim
 }
 
-// taxClaim is the part of the steps per second of cnn that two replicas leave at least.
+// taxClaim is the least fraction of the steps per second of cnn that two replicas leave.
 const taxClaim = 0.85
 
-// CheckTax returns an error that lists the rows of which the claim does not hold.
+// CheckTax returns an error that lists the rows for which the claim does not hold.
 func CheckTax(rows []TaxRow) error {
 	var missed []error
 	for _, r := range rows {

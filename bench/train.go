@@ -19,26 +19,26 @@ import (
 )
 
 // Question: what does distribution cost? The same gradients per step, with the same batches and the
-// same optimizer, once by a cluster of processes with a parameter server, once by a loop in one
-// process that uses as many threads as there are cores and never copies a parameter. And how much
-// of that is neither the gradients and the optimizer, which the loop needs too, nor bytes that have
-// to move between processes? The claim that could be false: the cluster makes at least half the
-// steps per second of the loop.
+// same optimizer, are computed by a cluster of processes with a parameter server, and by a loop in
+// one process that uses as many threads as there are cores and never copies a parameter. And how
+// much of the difference is neither gradients and optimizer, which the loop needs too, nor bytes
+// that must move between processes? The claim that could be false: the cluster makes at least half
+// as many steps per second as the loop.
 
-// TrainConfig says what TrainOverhead measures.
+// TrainConfig configures TrainOverhead.
 type TrainConfig struct {
 	Model     string
 	Workers   int
 	Servers   int
-	Steps     int // of one measurement
-	Rounds    int // interleaved measurements of both
+	Steps     int // number in one measurement
+	Rounds    int // number of interleaved measurements of both
 	Binary    string
-	Flags     []string // for train, besides the ones above
-	Before    []string // for a second train, to compare with; nil: there is none
+	Flags     []string // for train, in addition to the above
+	Before    []string // for a second train to compare with; nil: none
 	Layout    *kintsugi.Layout
 	Init      func(params []float32) error
 	Gradients []worker.Gradient // one per thread of the loop
-	Step      kernels.Step      // rule and scalars of the loop's optimizer
+	Step      kernels.Step      // optimizer rule and scalars of the loop
 	Progress  io.Writer
 }
 
@@ -53,16 +53,16 @@ type TrainRow struct {
 	Rounds             int     `json:"rounds"`
 	TrainStepsPerSec   float64 `json:"train_steps_per_s"`
 	LoopStepsPerSecond float64 `json:"loop_steps_per_s"`
-	Ratio              float64 `json:"ratio"` // median of the rounds' train / loop
+	Ratio              float64 `json:"ratio"` // train / loop: median of the ratios in each round
 	RatioMin           float64 `json:"ratio_min"`
 	RatioMax           float64 `json:"ratio_max"`
 
 	BeforeStepsPerSec float64 `json:"before_steps_per_s,omitempty"` // of train with TrainConfig.Before
-	Before            float64 `json:"before_ratio,omitempty"`       // median of the rounds' before / loop
+	Before            float64 `json:"before_ratio,omitempty"`       // before / loop: median of the ratios in each round
 
-	// Copies is what it takes the loop's threads to copy each gradient and each worker's parameters
-	// once: what has to cross from process to process. Neither is the share of a step of train that
-	// is neither the loop's step nor that; the median of the rounds.
+	// Copies is the time in which the loop's threads copy each gradient and each worker's
+	// parameters once, which is what must move between processes. Neither is the share of a step of
+	// train that is neither the loop's step nor these copies; it is the median of the rounds.
 	Copies  float64 `json:"copies_s"`
 	Neither float64 `json:"neither"`
 }
@@ -105,10 +105,10 @@ func TrainOverhead(ctx context.Context, cfg TrainConfig) (TrainRow, error) {
 	return row, nil
 }
 
-// longest is how long a measurement of the loop may take: models of which a gradient takes long make fewer steps.
+// longest is the limit on a measurement of the loop: models with slow gradients make fewer steps.
 const longest = 8 * time.Second
 
-// shorten takes fewer steps where cfg.Steps of them would take the loop too long.
+// shorten reduces the number of steps if cfg.Steps of them would take the loop too long.
 func (cfg *TrainConfig) shorten(ctx context.Context) error {
 	const probe = 10
 	rate, err := cfg.loop(ctx, probe)
@@ -118,7 +118,7 @@ func (cfg *TrainConfig) shorten(ctx context.Context) error {
 	return err
 }
 
-// copies returns the seconds that the copies of a step take: the median of some.
+// copies returns the seconds for the copies of a step, as a median.
 func (cfg *TrainConfig) copies() float64 {
 	const times = 21
 	src, dst := make([][]float32, cfg.Workers), make([][]float32, cfg.Workers)
@@ -148,11 +148,12 @@ func median(x []float64) float64 {
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
 }
 
-// warmUp is the share of a cluster's steps that is not measured: processes are still starting.
+// warmUp is the share of a cluster's steps that is not measured, while processes are still
+// starting.
 const warmUp = 0.2
 
-// cluster runs kintsugi train and returns its steps per second after the warm-up, from the times at
-// which the conductor released the steps.
+// cluster runs kintsugi train and returns its steps per second after the warm-up, from the release
+// times of its steps.
 func (cfg *TrainConfig) cluster(ctx context.Context, flags []string) (float64, error) {
 	run, err := runTrain(ctx, cfg.Binary, append([]string{"--model", cfg.Model, "--workers", strconv.Itoa(cfg.Workers),
 		"--servers", strconv.Itoa(cfg.Servers), "--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps)}, flags...))
@@ -167,13 +168,13 @@ func (cfg *TrainConfig) cluster(ctx context.Context, flags []string) (float64, e
 	return float64(len(run.Steps)-1-first) / (b.Seconds - a.Seconds), nil
 }
 
-// runTrain runs kintsugi train with the given flags in a folder of its own and returns what it recorded.
+// runTrain runs kintsugi train with the given flags in a temporary folder, and returns its record.
 func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, error) {
 	return runTrainAnd(ctx, binary, flags, nil)
 }
 
-// runTrainAnd is runTrain for whoever wants to look at the process that has ended and into the
-// folder of the run before it is removed.
+// runTrainAnd is runTrain, but calls look with the ended process and the folder of the run before
+// it removes the folder.
 func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string, process *os.ProcessState) error) (*record.Run, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {
@@ -196,12 +197,12 @@ func runTrainAnd(ctx context.Context, binary string, flags []string, look func(d
 	return record.ReadRun(out)
 }
 
-// startTrain starts kintsugi train with the given flags in a folder.
+// startTrain starts kintsugi train with the given flags and the folder out.
 func startTrain(binary, out string, flags []string) (*child, error) {
 	return startChild(binary, append([]string{"train", "--out", out, "--log-level", "error"}, flags...)...)
 }
 
-// loop makes so many of the same steps in this process and returns its steps per second.
+// loop makes the given number of the same steps in this process, and returns its steps per second.
 func (cfg *TrainConfig) loop(ctx context.Context, steps int) (float64, error) {
 	n := cfg.Layout.Values
 	params := make([]float32, n)
@@ -235,7 +236,7 @@ func (cfg *TrainConfig) loop(ctx context.Context, steps int) (float64, error) {
 	return float64(steps-warm) / time.Since(start).Seconds(), nil
 }
 
-// gradients computes one gradient per worker, over the loop's threads.
+// gradients computes one gradient per worker, on the loop's threads.
 func (cfg *TrainConfig) gradients(ctx context.Context, params []float32, into []kernels.Operand, v kintsugi.Step) error {
 	errs := make([]error, len(cfg.Gradients))
 	slots := make(chan int, len(into))

@@ -14,24 +14,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Question: what is left of the machine's rates when gradients travel? Workers push gradients to
-// servers, which land them as the kernel's operands: checked against their checksum, and finite.
-// Beside gRPC runs bare TCP between the same goroutines with the same frames and the same checksums
-// at both ends, beside shared memory a copy, and beside TLS the same without it. The claims that
-// could be false are the goals of docs/performance.md.
+// Question: what fraction of the machine's rates is left when gradients are sent? Workers push
+// gradients to servers, which store them as operands of the kernel, after checking the checksum and
+// that values are finite. gRPC is compared with plain TCP between the same goroutines, with the
+// same frames and the same checksums at both ends; shared memory is compared with a copy; and TLS
+// with the same without TLS. The claims that could be false are the goals of docs/performance.md.
 
-// WireConfig says what [Wire] measures.
+// WireConfig configures Wire.
 type WireConfig struct {
 	Workers, Servers int
-	Sizes            []int // bytes of the gradient of one worker
-	Frame            int   // bytes of the payload of a frame
+	Sizes            []int // bytes of one worker's gradient
+	Frame            int   // bytes of a frame's payload
 	Rounds           int
-	TLS              bool // also by mutual TLS, beside the same without
-	Window           int  // bytes, as kintsugi train has it; 0: gRPC's own
+	TLS              bool // measure mutual TLS too
+	Window           int  // in bytes, as in kintsugi train; 0: gRPC's own
 	Progress         io.Writer
 }
 
-// Check returns a usage error where the configuration asks for nothing, or for more than there is.
+// Check returns a usage error if the configuration is empty or too large.
 func (c *WireConfig) Check() error {
 	bad := len(c.Sizes) == 0 || c.Rounds < 1 || c.Workers < 1 || c.Workers > 256 || c.Servers < 1 || c.Servers > 256
 	bad = bad || c.Frame < 4<<10 || c.Frame > 1<<20 || c.Frame%wireAlign != 0
@@ -44,15 +44,15 @@ func (c *WireConfig) Check() error {
 	return nil
 }
 
-// WireRow is one way of gradients.
+// WireRow is one way to send gradients.
 type WireRow struct {
-	Row // Bytes are those of all gradients, K the workers, Threads the connections at once
+	Row // Bytes is for all gradients, K the number of workers, Threads that of simultaneous connections
 	Cost
 	Frame  int `json:"frame_bytes"`
 	Window int `json:"window_bytes"` // 0: gRPC's own
 }
 
-// wireAlign is what parts and frames are multiples of.
+// wireAlign is the alignment of parts and frames, in bytes.
 const wireAlign = 64
 
 // Wire measures all ways, interleaved.
@@ -65,29 +65,29 @@ func Wire(ctx context.Context, cfg WireConfig) ([]WireRow, error) {
 			return nil, err
 		}
 		rows = append(rows, got...)
-		runtime.GC() // the memory of one size before that of the next
+		runtime.GC() // free the memory of one size before that of the next is allocated
 	}
 	return rows, nil
 }
 
-// wire is what the ways of one size share.
+// wire is the state shared by the ways of one size.
 type wire struct {
 	ctx       context.Context
 	cfg       *WireConfig
 	part      int      // bytes of a gradient for one server
 	gradients [][]byte // by worker
-	landed    [][]byte // by worker, as long: where servers put them
+	landed    [][]byte // by worker: where servers store them
 	links     []*link  // of the ways so far
 	timed     []*Timed
 	costs     []*costs
 
 	mu  sync.Mutex
-	err error // the first; the rows are worth nothing then
+	err error // the first error; the rows are then worthless
 }
 
-// link is a way for the parts of gradients.
+// link is a way to send the parts of gradients.
 type link struct {
-	push  func(worker, server int) error // returns when the server has answered that it has the part
+	push  func(worker, server int) error // returns when the server has confirmed the part
 	close func()
 }
 
@@ -123,12 +123,12 @@ func newWire(ctx context.Context, cfg *WireConfig, size int) *wire {
 	return w
 }
 
-// frames returns how many frames carry all gradients.
+// frames returns the number of frames for all gradients.
 func (w *wire) frames() int {
 	return w.cfg.Workers * w.cfg.Servers * ((w.part + w.cfg.Frame - 1) / w.cfg.Frame)
 }
 
-// of returns the part of a worker's array that is for a server.
+// of returns the part of a worker's array for a server.
 func (w *wire) of(all [][]byte, worker, server int) []byte {
 	return all[worker][server*w.part:][:w.part:w.part]
 }
@@ -180,7 +180,7 @@ func (w *wire) ways() error {
 			continue
 		}
 		timed := w.add("push", v.device, v.variant, l, v.bound)
-		if w.cfg.TLS && v.device == "grpc" { // what it costs is a fraction of the same without
+		if w.cfg.TLS && v.device == "grpc" { // its cost is measured relative to the same without TLS
 			if v.how.tls, err = w.credentials(); err != nil {
 				return err
 			}
@@ -193,13 +193,13 @@ func (w *wire) ways() error {
 	return nil
 }
 
-// credentials returns those of a server and a worker of this host.
+// credentials returns the credentials of a server and a worker on this host.
 func (w *wire) credentials() (*wireCredentials, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) // they are read when they are opened
+	defer os.RemoveAll(dir) // Open has read the files
 	names := []mtls.Name{{Domain: "bench", Role: mtls.Server, Index: mtls.Any}, {Domain: "bench", Role: mtls.Worker, Index: mtls.Any}}
 	if _, err := mtls.Make(dir, mtls.Order{Names: names, Now: time.Now(), Life: 24 * time.Hour}); err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (w *wire) credentials() (*wireCredentials, error) {
 	return c, err
 }
 
-// add adds the operation that pushes all gradients by a link, all parts at once.
+// add adds the operation that pushes all gradients over a link, all parts at once.
 func (w *wire) add(name, device, variant string, l *link, bound *Timed) *Timed {
 	w.links = append(w.links, l)
 	bytes := int64(w.cfg.Workers * w.cfg.Servers * w.part)
@@ -222,7 +222,7 @@ func (w *wire) add(name, device, variant string, l *link, bound *Timed) *Timed {
 			Name: name, Device: device, Variant: variant, K: w.cfg.Workers, DType: "fp32", Threads: w.cfg.Workers * w.cfg.Servers,
 			Elements: w.part * w.cfg.Servers / 4, Bytes: bytes,
 		},
-		Before: func() { w.fail(w.pushAll(l)) }, // in a run one push follows another of its kind: buffers are there, and in the caches
+		Before: func() { w.fail(w.pushAll(l)) }, // in a run, one push follows another, so buffers exist and are in the caches
 		Run: func(times int) {
 			c.run(times, func() {
 				for range times {
@@ -265,7 +265,7 @@ func (w *wire) close() {
 	}
 }
 
-// copies is a link that copies where gradients lie to where they land.
+// copies returns a link that copies gradients to where servers store them.
 func (w *wire) copies(summed bool) *link {
 	return &link{push: func(worker, server int) error {
 		src, dst := w.of(w.gradients, worker, server), w.of(w.landed, worker, server)
@@ -279,7 +279,8 @@ func (w *wire) copies(summed bool) *link {
 	}}
 }
 
-// sums is a link that moves nothing: it reads what is there twice, as sender and receiver do who share memory.
+// sums returns a link that moves nothing: it reads the data twice, as sender and receiver with
+// shared memory do.
 func (w *wire) sums() *link {
 	return &link{push: func(worker, server int) error {
 		b := w.of(w.landed, worker, server)

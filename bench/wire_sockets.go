@@ -12,9 +12,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// sockets returns a link of bare connections, one for each worker and server: a header of 64 bytes
-// with a checksum, the payload, read to where it lands, one byte as the answer. An empty address is
-// that of a unix socket.
+// sockets returns a link of plain connections, one for each worker and server. A message is a
+// header of 64 bytes with a checksum, and the payload, which is read to its destination; the answer
+// is one byte. An empty address means a unix socket.
 func (w *wire) sockets(network, address string) (l *link, err error) {
 	dir := ""
 	if address == "" {
@@ -26,7 +26,7 @@ func (w *wire) sockets(network, address string) (l *link, err error) {
 	var open []io.Closer
 	l = &link{close: func() {
 		for _, c := range open {
-			_ = c.Close() // whoever still reads from it has nothing left to read
+			_ = c.Close() // nobody needs what could still be read
 		}
 		if dir != "" {
 			_ = os.RemoveAll(dir)
@@ -58,7 +58,7 @@ func (w *wire) sockets(network, address string) (l *link, err error) {
 			go func() {
 				if err := w.landSocket(receiver, turn, w.of(w.landed, worker, server)); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 					w.fail(err)
-					_ = receiver.Close() // the sender must not wait for an answer
+					_ = receiver.Close() // otherwise the sender would wait for an answer
 				}
 			}()
 		}
@@ -71,8 +71,8 @@ func (w *wire) sockets(network, address string) (l *link, err error) {
 
 const socketHeader = 64
 
-// sendSocket sends a part. The race detector does not know that what one writev writes comes before
-// what reads it: turn tells it.
+// sendSocket sends a part. The race detector does not know that a write to a socket happens before
+// the read of its bytes; turn tells it.
 func (w *wire) sendSocket(c net.Conn, turn *atomic.Uint32, part []byte) error {
 	var head [socketHeader]byte
 	turn.Add(1)
@@ -89,7 +89,7 @@ func (w *wire) sendSocket(c net.Conn, turn *atomic.Uint32, part []byte) error {
 	return err
 }
 
-// landSocket lands parts until the sender is gone.
+// landSocket receives parts until the sender is gone.
 func (w *wire) landSocket(c net.Conn, turn *atomic.Uint32, dst []byte) error {
 	var head [socketHeader]byte
 	for {

@@ -12,26 +12,26 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// streamed is how a link of package transport is used.
+// streamed says how a link of package transport is used.
 type streamed struct {
-	checked   bool // a checksum is made, and compared
-	shared    bool // payloads lie in memory that both sides have
-	copied    bool // where they are copied; else they were computed there
-	unscanned bool // nobody looks for what is not finite, as with bare sockets
-	inPlace   bool // payloads that have travelled are left where gRPC has put them; else they are copied to where they land
+	checked   bool // checksums are computed and compared
+	shared    bool // payloads are in shared memory
+	copied    bool // payloads are copied to the shared memory; otherwise they were computed there
+	unscanned bool // nobody checks that values are finite, as with plain sockets
+	inPlace   bool // received payloads stay in gRPC's buffers; otherwise they are copied to their destination
 
 	tls *wireCredentials // nil: plain TCP
 }
 
-// wireCredentials are those of the two ends.
+// wireCredentials are the credentials of both ends.
 type wireCredentials struct{ server, worker *mtls.Credentials }
 
-// streams returns a link of streams between workers and servers as the shells have them, nil if
-// memory cannot be shared.
+// streams returns a link of streams between workers and servers, as in the shells, or nil if memory
+// cannot be shared.
 func (w *wire) streams(how streamed) (*link, error) {
 	var close []func()
 	l := &link{close: func() {
-		for i := range close { // the last ones first: clients before servers
+		for i := range close { // in reverse order: clients before servers
 			close[len(close)-1-i]()
 		}
 	}}
@@ -61,7 +61,7 @@ func (w *wire) streams(how streamed) (*link, error) {
 				l.close()
 				return nil, err
 			}
-			close = append(close, func() { _ = p.Close() }) // its streams end
+			close = append(close, func() { _ = p.Close() }) // this ends its streams
 			var opts []transport.Option
 			if how.shared {
 				p.Near()
@@ -106,13 +106,14 @@ func (w *wire) sendStream(stream *transport.PushClient, how streamed, worker, se
 		}
 		return stream.Send(f)
 	})
-	if err == nil || errors.Is(err, io.EOF) { // the answer, or why the stream has ended
+	if err == nil || errors.Is(err, io.EOF) { // receive the answer, or the reason why the stream has ended
 		_, err = stream.Recv()
 	}
 	return err
 }
 
-// put sees to it that a payload lies in shared memory, and returns its checksum if there is to be one.
+// put makes sure that a payload is in shared memory, and returns its checksum if checksums are
+// used.
 func (how streamed) put(dst, src []byte) uint32 {
 	switch {
 	case how.copied && how.checked:
@@ -125,15 +126,15 @@ func (how streamed) put(dst, src []byte) uint32 {
 	return 0
 }
 
-// wireServer lands what arrives as a server does.
+// wireServer receives parts as a server does.
 type wireServer struct {
-	transport.Handler // nothing else is asked
+	transport.Handler // other methods are not called
 	wire              *wire
 	how               streamed
 	server            int
 }
 
-// Push lands parts, each completely before it answers.
+// Push receives parts, each completely before it answers.
 func (s *wireServer) Push(stream *transport.PushServer) error {
 	var kept []*transport.Frame
 	at := 0
@@ -169,7 +170,7 @@ func (s *wireServer) Push(stream *transport.PushServer) error {
 	}
 }
 
-// land checks a payload, and copies it to dst if it does not stay where it is.
+// land checks a payload, and copies it to dst if it does not stay in place.
 func (s *wireServer) land(f *transport.Frame, dst []byte) error {
 	switch {
 	case s.how.shared:
@@ -179,7 +180,7 @@ func (s *wireServer) land(f *transport.Frame, dst []byte) error {
 				return err
 			}
 		}
-	case s.how.inPlace: // values straddle what gRPC has put it in, so that no kernel could scan it as it is
+	case s.how.inPlace: // values straddle gRPC's buffers, so no kernel could scan them in place
 		return f.Check()
 	default:
 		if err := f.CopyTo(dst); err != nil {
