@@ -24,25 +24,26 @@ type child struct {
 	cmd     *exec.Cmd
 	printed bytes.Buffer  // its output, to be read after it has ended
 	ended   chan struct{} // closed when it has ended and was waited for
-	err     error         // how it ended, as exec.Cmd.Wait says it; to be read after ended
+	err     error         // the error of exec.Cmd.Wait; to be read after ended is closed
 }
 
-// How long a child has to end after it was asked: once, and once more. The first time a training
-// makes a last checkpoint; the second time it only ends its processes, which takes it 15 s at most.
+// How long a child may take to end after the first and after the second request. After the first, a
+// training saves a last checkpoint; after the second it only ends its processes, which takes at
+// most 15 s.
 const (
 	endPatience = 10 * time.Second
 	endLimit    = 20 * time.Second
 )
 
-// startChild starts a kintsugi.
+// startChild starts a kintsugi process with the given arguments.
 func startChild(binary string, args ...string) (*child, error) {
 	c := &child{cmd: exec.Command(binary, args...), ended: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
 	c.cmd.SysProcAttr = launch.Group(syscall.SIGTERM)
-	c.cmd.WaitDelay = time.Second // for what it has printed, if somebody else holds its output
+	c.cmd.WaitDelay = time.Second // to collect its output, if another process holds it open
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
@@ -53,19 +54,21 @@ func startChild(binary string, args ...string) (*child, error) {
 	return c, <-started
 }
 
-// refused is how a child ended that did not understand what it was told, which this process was told before it.
+// refused is the error of a child that has refused its flags, which come from the flags of this
+// process.
 type refused struct{ error }
 
 // Is makes it a usage error.
 func (r refused) Is(target error) bool { return target == kintsugi.ErrUsage }
 
-// Unwrap returns how it ended.
+// Unwrap returns the error of the process.
 func (r refused) Unwrap() error { return r.error }
 
-// usageStatus is the exit status of a usage error; and of a panic, which is none.
+// usageStatus is the exit status of a usage error. A panic has the same status, but is no usage
+// error.
 const usageStatus = 2
 
-// refusal returns how the child has ended.
+// refusal returns err, as a refused if the child has ended with a usage error.
 func (c *child) refusal(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == usageStatus && !bytes.Contains(c.printed.Bytes(), []byte("\ngoroutine ")) {
 		return refused{err}
@@ -76,8 +79,8 @@ func (c *child) refusal(err error) error {
 // String returns the command line.
 func (c *child) String() string { return strings.Join(c.cmd.Args, " ") }
 
-// wait waits for the end of the process and returns how it ended. If ctx ends first, it ends the
-// process and returns ctx's error.
+// wait waits for the end of the process and returns its error. If ctx ends first, it ends the
+// process and returns the error of ctx.
 func (c *child) wait(ctx context.Context) error {
 	select {
 	case <-c.ended:
@@ -88,7 +91,8 @@ func (c *child) wait(ctx context.Context) error {
 	}
 }
 
-// end returns when the process has ended. It is asked to, asked again, which trainings take for haste, and then killed.
+// end ends the process and waits for it. It asks twice, which makes a training hurry, and then
+// kills the process.
 func (c *child) end() {
 	for _, patience := range []time.Duration{endPatience, endLimit} {
 		c.signal(syscall.SIGTERM)

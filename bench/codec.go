@@ -225,7 +225,8 @@ func (b *codecBench) check(d *coded) (*Timed, []*Timed) {
 	})
 }
 
-// checksums checks and copies frames, with the own checksum and with that of the standard library.
+// checksums checks and copies frames, with the checksum of package kernels and with that of the
+// standard library.
 func (b *codecBench) checksums() (timed []*Timed, shown int) {
 	values := b.values(2)
 	n := b.chunk(values)

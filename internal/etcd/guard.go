@@ -64,8 +64,8 @@ var keepers = []struct {
 	{"left/worker/", []mtls.Role{mtls.Worker}},
 }
 
-// mayChange reports whether a caller may change a key. If the caller's certificate names a place,
-// the caller may change only that place.
+// mayChange reports whether a caller may change a key. Of the keys of places, a caller whose
+// certificate names a place may change only those of that place.
 func mayChange(who mtls.Name, key string) bool {
 	if who.Role == mtls.Operator {
 		return true

@@ -129,7 +129,7 @@ func decodePlain(r io.Reader, size, limit int64, magics []uint32) (array, error)
 		return array{}, corrupt("the header declares the shape %v, but the file of %d bytes can hold only %d bytes "+
 			"of it: it is truncated; copy or fetch it again", a.dims, size, max(0, most))
 	}
-	// The header is believed only as far as the file bears it out: memory doubles as bytes arrive.
+	// Do not trust the header further than the content: memory doubles as bytes arrive.
 	a.values = make([]byte, min(total, 16*size))
 	for done := 0; ; {
 		n, err := io.ReadFull(r, a.values[done:])
@@ -142,7 +142,7 @@ func decodePlain(r io.Reader, size, limit int64, magics []uint32) (array, error)
 		}
 		a.values = append(a.values, make([]byte, min(total-int64(done), int64(done)))...)
 	}
-	// Reading on to the end also makes gzip compare its checksum.
+	// Reading to the end also makes gzip verify its checksum.
 	switch n, err := io.ReadFull(r, make([]byte, 1)); {
 	case n > 0:
 		return array{}, corrupt("bytes follow the %d that the header declares with the shape %v; "+
@@ -153,8 +153,8 @@ func decodePlain(r io.Reader, size, limit int64, magics []uint32) (array, error)
 	return a, nil
 }
 
-// decodeHeader reads the magic number and the dimensions. total is their product, or the largest int64 if
-// that is too small.
+// decodeHeader reads the magic number and the dimensions. total is the number of values, or the
+// largest int64 if there are more.
 func decodeHeader(r io.Reader, magics []uint32) (a array, total int64, err error) {
 	word := func() uint32 {
 		var b [4]byte

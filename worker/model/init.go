@@ -80,9 +80,9 @@ func (d *Description) chooseInitial() {
 	}
 }
 
-// Init overwrites params with the initial parameters of a seed. Each tensor has its own stream of random
-// numbers, named after it: no tensor's values depend on what comes before it. params must have Values()
-// values.
+// Init overwrites params, which must have Values() values, with the initial parameters for a seed.
+// Each tensor has its own stream of random numbers, derived from its name, so its values do not
+// depend on other tensors.
 func (d *Description) Init(seed uint64, params []float32) error {
 	if err := d.checkVectors(params, nil); err != nil {
 		return fmt.Errorf("initialise: %w", err)
