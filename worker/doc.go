@@ -1,6 +1,6 @@
 // Package worker is the worker process: it reads parameters, computes a gradient, pushes it, and
-// begins again. Run does all of this; begin reading there, then session (worker.go) and turn
-// (turn.go), which is one iteration of the loop.
+// begins again. Run does all of this; begin reading there, then at worker.session and worker.turn,
+// which is one iteration of the loop.
 //
 // A worker decides nothing about the run. On the version of the parameters that it holds, it
 // computes the gradient that the push id names. It sends the bytes to the head of every shard. When
@@ -44,7 +44,8 @@
 // the push was refused. Until then it keeps the encoded bytes, because they are no longer a
 // function of the push id alone. A worker that connects again on the same line repeats its open
 // tickets, waits for the answers as it would have done, and sends again what some head may not
-// have. On another line it begins without a residual.
+// have. On a line that keeps the one before, the residual stays; on any other line the worker begins
+// without one.
 //
 // # Outages
 //
