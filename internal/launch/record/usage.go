@@ -37,7 +37,7 @@ func (u *usage) header(e *Header) {
 	u.prices, u.replicas = e.Prices, e.Replicas
 	u.places = cost.ByRole{Coordinator: 1, Server: float64(e.Servers), Worker: float64(e.Workers)}
 	if !e.WentOn {
-		u.left = make(map[string]float64) // nothing is known of the time before the run was resumed
+		u.left = make(map[string]float64) // the run did not exist meanwhile, so its places do not count as empty
 	}
 }
 
