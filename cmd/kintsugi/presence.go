@@ -28,7 +28,7 @@ type present struct {
 	incarnation kintsugi.Incarnation
 	since       time.Time
 	leased      bool // a list contained it, so a list without it is newer and not one from before it came
-	recorded    bool // it was present when the record ended that is continued
+	recorded    bool // it was in this state at the end of the record that is continued
 	leaving     bool // it has said that it is about to go
 	gone        bool // it is known to be gone, and its place is still empty
 }
