@@ -21,8 +21,8 @@ import (
 // same round that has no protection and no failures. Useful steps are those that were not taken
 // back, less the steps by which shards that came back alone have set the run back. The claims that
 // could be false: among the ways without a second copy of the model on other servers, the default
-// has the largest goodput at each rate of failures; and without failures no way costs more than 3
-// %.
+// has the largest goodput at each rate of failures; and without failures no way costs more than
+// 3 %.
 //
 // All runs have the same number of servers, and those of one round and rate have the same deaths.
 // They are compared over the same stretch of their own time. Deaths happen only within it, and the
