@@ -1,10 +1,14 @@
-// Payloads of one chunk to values.
+// Decodes the payload of one chunk. Twin of Decode in kernels/decode.go; sparse.cu decodes Sparse16
+// and Sparse32.
+//
+// A thread decodes eight values (operand.cuh) and a block 2048 consecutive ones. The grid covers
+// the chunk. Blocks and threads share nothing, so there is no barrier.
 #include "operand.cuh"
 
 struct DecodeArgs {
-	Operand operand;
+	Operand operand; // its weight is ignored
 	f32 *dst;
-	u64 n;
+	u64 n; // values, fewer than 2³¹
 };
 
 enum { THREADS = 256 };

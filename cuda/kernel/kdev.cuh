@@ -1,10 +1,18 @@
-// The vocabulary that the kernels are written in. It has two meanings: CUDA's own, for NVRTC and nvcc, and that of
-// emu/emu.h, which runs the same text on a processor.
+// The vocabulary in which the kernels are written. Each word has two definitions. The one below is
+// for CUDA (NVRTC and nvcc). The one in emu/emu.h compiles the same kernels for a processor, so
+// that tests can run them without a GPU.
 //
-// Every kernel has one parameter, a struct of pointers and numbers of 4 or 8 bytes, which Go fills with the same
-// layout: package cuda. Every array starts at a multiple of 16 bytes, and may be read to the next one. What is shared by a block is one struct, declared
-// once in a kernel. Arithmetic whose bits count goes through mul, add, sub, quotient and root: one rounding each, whatever
-// flags a compiler is given.
+// Rules for kernels:
+//
+//  - A kernel has one parameter, a struct named a. It holds only pointers and numbers of 4 or 8
+//    bytes. A Go struct in package cuda or cuda/engine mirrors it field by field.
+//  - An array that is accessed as vectors of four (Four, FourHalves) starts at a multiple of 16
+//    bytes, and may be read up to the next multiple of 16 bytes behind its end. gemm.cu checks
+//    alignment itself. The kernels of layer.cu and sequence.cu access single values, because the
+//    parameters of a model lie in one array without gaps.
+//  - A kernel declares its shared memory once, as one struct, with SHARED.
+//  - If the bits of a result are specified, its arithmetic goes through mul, add, sub, quotient and
+//    root. Each rounds once, to nearest even. No compiler flag can fuse or approximate them.
 #pragma once
 
 typedef unsigned char u8;
@@ -20,19 +28,23 @@ typedef double f64;
 #include "emu/emu.h"
 #else
 
+// KERNEL defines a kernel whose blocks have `threads` threads. __grid_constant__ lets functions
+// take the address of the parameter without a copy in local memory.
 #define KERNEL(name, args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ args a)
-// The same, of which a multiprocessor runs so many blocks at once: the compiler keeps to the registers that leaves.
+// KERNEL_CROWD also promises that `blocks` blocks fit on one multiprocessor at the same time. The
+// compiler then limits the registers of a thread accordingly.
 #define KERNEL_CROWD(name, args, threads, blocks) \
 	extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ args a)
-// Instances of a template that is a kernel's body.
+// KERNEL_OF defines a kernel whose body is an instance of a template.
 #define KERNEL_OF(name, args, threads, body) \
 	KERNEL(name, args, threads) { body(a); }
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define SHARED(type, name) __shared__ type name
 
-// Tells the compiler what it cannot know of an address that was read from a table.
+// Tells the compiler that an address is in global memory. It cannot know this about an address that
+// was loaded from a table, and would emit generic loads and stores.
 #define IN_GLOBAL(p) __builtin_assume(__isGlobal(p))
 
 #define THREAD (threadIdx.x)
@@ -62,7 +74,8 @@ DEVICE f64 add(f64 a, f64 b) { return __dadd_rn(a, b); }
 DEVICE f64 sub(f64 a, f64 b) { return __dsub_rn(a, b); }
 DEVICE f64 quotient(f64 a, f64 b) { return __ddiv_rn(a, b); }
 DEVICE f64 root(f64 a) { return __dsqrt_rn(a); }
-// acc + a·b. The product of two float32 is exact in float64, so fusing it changes no bits.
+// Returns acc + a·b. The product of two float32 is exact in float64. So the fused operation has the
+// same bits as a product followed by a sum.
 DEVICE f64 add_product(f64 acc, f32 a, f32 b) { return __fma_rn((f64)a, (f64)b, acc); }
 DEVICE f32 narrow(f64 a) { return __double2float_rn(a); }
 DEVICE u32 bits_of(f32 v) { return __float_as_uint(v); }
@@ -73,32 +86,42 @@ DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
 DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __popc(v); }
-// Byte number i of v, with its sign, in one instruction. (__byte_perm cannot extend a sign.)
+// Returns byte i of v, sign-extended to an int, in one instruction. The intrinsic __byte_perm
+// ignores the selector bit that replicates a sign.
 DEVICE int signed_byte(u32 v, u32 i) {
 	int r;
 	asm("prmt.b32 %0, %1, 0, %2;" : "=r"(r) : "r"(v), "r"(0x8880 | 0x1111 * i));
 	return r;
 }
 
+// Rounds to the nearest TF32 (11 significant bits), ties away from zero.
 DEVICE u32 round_tf32(f32 v) {
 	u32 r;
 	asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
 	return r;
 }
-// Adds the product of a 16×8 and an 8×8 matrix of a warp. Lane l = 4·g + t has rows g and g + 8 and columns t and t + 4 of
-// the first, rows t and t + 4 and column g of the second, and rows g and g + 8 and columns 2·t and 2·t + 1 of the sum.
+// Adds the product of a 16×8 and an 8×8 matrix, each distributed over the warp, to a 16×8 matrix.
+// Lane 4·g + t holds:
+//
+//   a[0..3]  the first factor at (row, column) (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)
+//   b[0..1]  the second factor at (t, g), (t + 4, g)
+//   c[0..3]  the sum at (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
+//
+// All lanes of the warp must call it together.
 DEVICE void multiply_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 	asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// Two values to the nearest BF16, ties to even; what is too large becomes infinite. The first is the lower half.
+// Rounds two values to the nearest BF16, ties to even, and packs them into one word, the first in
+// the lower half. A value that is too large becomes infinite.
 DEVICE u32 pair_bf16(f32 low, f32 high) {
 	u32 r;
 	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
 	return r;
 }
-// The same of a 16×16 and a 16×8 matrix of BF16: a pair takes the place of each value, the even one of k below.
+// The same for a 16×16 and a 16×8 matrix of BF16. A word holds two values that follow each other
+// along k: the word in place of value w along k holds values 2w (lower half) and 2w + 1.
 DEVICE void multiply_bf16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -106,7 +129,7 @@ DEVICE void multiply_bf16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 }
 #endif
 
-// Four values, of 16 bytes: what a thread reads and writes at once.
+// Four values of 16 bytes: the unit in which a thread loads and stores.
 struct alignas(16) Four {
 	f32 v[4];
 };
@@ -114,7 +137,8 @@ struct alignas(8) FourHalves {
 	u16 v[4];
 };
 
-// The largest finite BF16 stands for what is beyond it.
+// Rounds to the nearest BF16, ties to even. A value beyond the largest finite BF16 becomes that
+// number, with its sign. Twin of roundBF16 in kernels/encode.go.
 DEVICE u16 round_bf16(f32 v) {
 	u32 b = bits_of(v), m = b & 0x7fffffff;
 	m = m < 0x7f7f0000 ? m : 0x7f7f0000;
@@ -124,7 +148,8 @@ DEVICE u16 round_bf16(f32 v) {
 
 DEVICE f32 from_bf16(u16 h) { return from_bits((u32)h << 16); }
 
-// Infinities stay what they are, and there is one NaN: the rounding of parameters that are sent.
+// Rounds to the nearest BF16, ties to even, for parameters that are sent to workers. An infinity
+// stays one, and every NaN becomes 0x7fc0. Twin of toBF16 in kernels/host.go.
 DEVICE u16 broadcast_bf16(f32 v) {
 	u32 m = bits_of(v) & 0x7fffffff;
 	if (m > 0x7f800000) return 0x7fc0;
@@ -132,6 +157,8 @@ DEVICE u16 broadcast_bf16(f32 v) {
 	return round_bf16(v);
 }
 
+// Rounds to the nearest FP16, ties to even. A value beyond the largest finite FP16 becomes that
+// number, with its sign. Twin of roundFP16 in kernels/encode.go, which explains the two cases.
 DEVICE u16 round_fp16(f32 v) {
 	u32 b = bits_of(v), m = b & 0x7fffffff;
 	m = m < 0x477fe000 ? m : 0x477fe000;
@@ -146,7 +173,7 @@ DEVICE u16 round_fp16(f32 v) {
 
 DEVICE f32 from_fp16(u16 h) {
 #if defined(__CUDA_ARCH__)
-	f32 v; // exact, whatever the number
+	f32 v; // every FP16 is exact as a float32
 	asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
 	return v;
 #else
@@ -156,13 +183,14 @@ DEVICE f32 from_fp16(u16 h) {
 #endif
 }
 
-// Four values from i on. Those past the end of x are what stands there: an array may be read to the next multiple of 16 bytes.
+// Loads the four values from x[i] on. Those past the end of x are whatever memory holds there.
 DEVICE Four load(const f32 *x, u64 i) {
 	IN_GLOBAL(x);
 	return *(const Four *)(x + i);
 }
 
-// Sets those of four values from i < n on to 0 that are past the end. It is apart from load, so that several loads are under way before this looks at one.
+// Sets those of the four values from i on to 0 that are past the end; i < n. It is not part of
+// load, so that a thread can issue several loads before it looks at the first result.
 DEVICE void cut(Four &v, u64 i, u64 n) {
 	if (i + 4 <= n) return;
 #pragma unroll
@@ -170,6 +198,7 @@ DEVICE void cut(Four &v, u64 i, u64 n) {
 		if (i + e >= n) v.v[e] = 0;
 }
 
+// Stores those of four values that are before the end; x has n values.
 DEVICE void store(f32 *x, u64 i, u64 n, const Four &v) {
 	IN_GLOBAL(x);
 	if (i + 4 <= n) {
@@ -192,16 +221,23 @@ DEVICE void store(u16 *x, u64 i, u64 n, const FourHalves &v) {
 		if (i + e < n) x[i + e] = v.v[e];
 }
 
-// The sum of 16 lanes by the tree that all devices fold them by: lane i of a half warp has its own. The result is
-// lane 0's. All threads of the warp take part.
+// Folds 16 partial sums into one by the tree that every device uses (fold in kernels/sums.go): lane
+// i of a half warp passes partial sum i, and lane 0 of each half warp gets the total. The other
+// lanes get values without meaning. All 32 lanes must call it, since a shuffle needs all of them.
 DEVICE f64 fold(f64 lane) {
 #pragma unroll
 	for (int w = 8; w > 0; w /= 2) lane = add(lane, shuffle_down(lane, w));
 	return lane;
 }
 
-// The sums of v over the threads of a block up to this one, and over all of its WARPS warps. Who calls it again takes another array, in
-// turns: only the barrier in there says that all have read what the call before left.
+// Returns the inclusive prefix sum of v over the threads of a block, and sets `all` to the sum over
+// all threads. The block has WARPS warps, and all threads must call it.
+//
+// Its barrier makes the sums of all warps visible before a thread adds up those of lower warps. No
+// barrier follows these reads. A second call with the same of_warp could therefore overwrite sums
+// that a slow thread still has to read. Callers put a barrier between the calls, or alternate
+// between two arrays: the barrier of the next call then shows that all threads have finished this
+// one.
 template <int WARPS> DEVICE u32 scan(u32 v, u32 (&of_warp)[WARPS], u32 &all) {
 #pragma unroll
 	for (int w = 1; w < 32; w *= 2) {
@@ -219,11 +255,11 @@ template <int WARPS> DEVICE u32 scan(u32 v, u32 (&of_warp)[WARPS], u32 &all) {
 	return before + v;
 }
 
-// How many values share a scale.
+// The number of values that share a scale: the block of kernels.Encoding.
 enum { GROUP = 256 };
 DEVICE u64 groups(u64 n) { return (n + GROUP - 1) / GROUP; }
 
-// The random bits of a value, of its place and a key: kernels.Noise.
+// Random bits for value i: a function of i and the key alone. Twin of kernels.Noise.
 DEVICE u32 noise(u32 key_a, u32 key_b, u32 i) {
 	u32 z = i * 0x9e3779b9 + key_a;
 	z = (z ^ z >> 16) * 0x7feb352d;

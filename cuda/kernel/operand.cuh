@@ -1,27 +1,43 @@
-// Operands of a step, as they were sent, eight values of a thread at a time: four from i on, and four from i + 128 on, so that a warp has 256 in a row, which
-// have one scale. Of the last four of a chunk some may be past its end: they are what stands there, and who loads them lets them go.
+// Operands of a step: gradients of one chunk, each in the encoding in which it was sent. The twin
+// of these decoders is kernels/decode.go; kernels/encoding.go specifies the encodings.
+//
+// A thread takes eight values of a chunk at a time, as two vectors of four: those from i on, and
+// those from i + 128 on. A warp thus takes 256 consecutive values, which share a scale, and its
+// loads are coalesced.
+//
+// A chunk may end inside a vector. Then the vector's last values are whatever memory holds there,
+// and the caller must ignore them.
 #pragma once
 #include "kdev.cuh"
 
 enum Encoding { FP32 = 0, BF16 = 1, FP16 = 2, INT8 = 3, SIGN = 4, LOW_RANK = 7 };
 
+// The payload of one operand. data and scales start at a multiple of 16 bytes; codes and sign bits
+// may start at any multiple of 4.
 struct alignas(16) Operand {
-	const u8 *data;   // values, codes or signs; of LOW_RANK, P
-	const f32 *scales; // of INT8 and SIGN; of LOW_RANK, Q
-	f32 weight;
-	u32 encoding; // and from bit 8 on, how many operands from here on have the same one
-	u32 cols, rank; // of LOW_RANK
+	const u8 *data;    // values, codes (INT8), sign bits (SIGN), or the factor P (LOW_RANK)
+	const f32 *scales; // a scale for each 256 values (INT8, SIGN), the factor Q (LOW_RANK), else 0
+	f32 weight;        // by which each decoded value is multiplied
+	// Bits 0 to 7 are an Encoding. Bits 8 and up are the length of the run of operands that begins
+	// here and has this encoding, itself included; it is 0 in decode.cu.
+	u32 encoding;
+	u32 cols, rank; // LOW_RANK: columns of the matrix, and columns of P and of Q; else 0
 };
 
-// Where a thread's values are: two vectors, of which the second may be past the end of the chunk.
+// The eight values of a thread: APART is the distance of its two vectors in values, PER_WARP the
+// number of values of a warp.
 enum { PER_THREAD = 8, APART = 128, PER_WARP = 256 };
 
+// The eight values of a thread. In what follows, e is the number of a value among them, i is the
+// index in the chunk of the first one, and `second` says whether the second vector begins before
+// the end of the chunk.
 struct Eight {
 	Four part[2];
 	DEVICE_MEMBER f32 &v(int e) { return part[e / 4].v[e % 4]; }
 	DEVICE_MEMBER f32 v(int e) const { return part[e / 4].v[e % 4]; }
 };
 
+// Loads two vectors. The second one is zeros if it begins past the end.
 template <class T> DEVICE void load_two(T (&to)[2], const T *from, u32 apart, bool second) {
 	IN_GLOBAL(from);
 	to[0] = *from;
@@ -34,7 +50,8 @@ DEVICE Eight load(const f32 *x, u32 i, bool second) {
 	return r;
 }
 
-// Stores what is not past the end. whole: nothing is.
+// Stores the values that are before the end of x, which has n values. `whole` says that all eight
+// are.
 DEVICE void store(f32 *x, u32 i, u32 n, bool second, bool whole, const Eight &v) {
 	IN_GLOBAL(x);
 	if (whole) {
@@ -46,12 +63,15 @@ DEVICE void store(f32 *x, u32 i, u32 n, bool second, bool whole, const Eight &v)
 	if (second) store(x, i + APART, n, v.part[1]);
 }
 
-// Where the first of a thread's values is among those of a block.
+// Returns where the first value of a thread lies among those that the block takes at a time.
 DEVICE u32 at_of_thread() { return THREAD / 32 * PER_WARP + THREAD % 32 * 4; }
 
-// Raw is what is loaded for eight values. Loads of several operands are issued before the first is used.
+// Raw holds eight values of an operand as they are loaded, still encoded. load_from only loads, and
+// value(e) decodes value e. So a thread can issue the loads of several operands before it uses the
+// first.
 template <int ENCODING> struct Raw;
 
+// Returns value e times the weight of its operand.
 template <class R> DEVICE f32 weighted(const R &raw, f32 weight, int e) { return mul(weight, raw.value(e)); }
 
 template <> struct Raw<FP32> {
@@ -60,7 +80,7 @@ template <> struct Raw<FP32> {
 	DEVICE_MEMBER f32 value(int e) const { return x.v(e); }
 };
 
-// Two halves in each word, the first below.
+// Four values of 16 bits. Each word holds two, the first in its lower half.
 struct alignas(8) FourPacked {
 	u32 word[2];
 };
@@ -91,7 +111,7 @@ template <> struct Raw<INT8> {
 };
 
 template <> struct Raw<SIGN> {
-	u32 signs[2]; // those of the last value of a vector in the highest bits
+	u32 signs[2]; // the signs of the vector's four values, in bits 28 to 31
 	f32 scale;
 	DEVICE_MEMBER void load_from(const Operand &o, u32 i, bool second, u32) {
 		IN_GLOBAL(o.scales);
@@ -105,13 +125,17 @@ template <> struct Raw<SIGN> {
 	DEVICE_MEMBER f32 value(int e) const { return from_bits(bits_of(scale) | (sign(e) & 0x80000000)); }
 };
 
-// The sign of a factor is that of the product. So there is one multiplication for all values, and one more which says whether the sign changes anything: where a
-// scale is negative it does not.
+// The product of the weight and a value of SIGN has only two possible results, so two
+// multiplications serve all eight values. They usually differ in the sign bit alone. They are equal
+// if the scale is itself negative: value() then sets a bit that is set already.
 DEVICE f32 weighted(const Raw<SIGN> &raw, f32 weight, int e) {
 	const u32 positive = bits_of(mul(weight, raw.scale)), negative = bits_of(mul(weight, from_bits(bits_of(raw.scale) | 0x80000000)));
 	return from_bits(positive ^ ((positive ^ negative) & raw.sign(e)));
 }
 
+// Value at is in row at / cols and column at % cols of P·Qᵀ. load_from already decodes it, with the
+// sum that kernels/encoding.go specifies: 2·rank loads for each value. Only decode.cu uses this. A
+// step gets such an operand in decoded form.
 template <> struct Raw<LOW_RANK> {
 	Eight x;
 	DEVICE_MEMBER void load_from(const Operand &o, u32 i, bool, u32 n) {

@@ -1,14 +1,19 @@
-// Rows of a table that are added to or replaced. The host has sorted the entries by row, those of one row in their order:
-// a block takes one row.
+// Adds rows to rows of a table, or assigns them. Twin of AddRows and AssignRows in kernels/host.go
+// and kernels/rows.go.
+//
+// Entry e is row e of values; several entries may name the same row of the table. The host sorts
+// the entries by the row that they name, and keeps the order of those with the same row. A block
+// takes one row of the table, and its threads go along the row. So no two threads write the same
+// value, sums are in the order of entries, and there is neither a barrier nor an atomic.
 #include "kdev.cuh"
 
 struct RowsArgs {
-	f32 *dst;
+	f32 *dst; // the table
 	const f32 *values;
-	const u32 *entry; // entries, sorted by row
-	const u32 *begin; // of each row's entries, and the end of the last
-	const u32 *row;
-	u64 len;
+	const u32 *entry; // the numbers of entries, sorted by row
+	const u32 *begin; // for each block, where the entries of its row begin in entry; then their end
+	const u32 *row;   // for each block, its row of dst
+	u64 len;          // values of a row
 };
 
 enum { THREADS = 128 };
@@ -23,7 +28,7 @@ KERNEL(rows_add, RowsArgs, THREADS) {
 	}
 }
 
-// Of a row that is named twice the last counts.
+// If several entries name a row, the last one counts.
 KERNEL(rows_assign, RowsArgs, THREADS) {
 	const u32 last = a.entry[a.begin[BLOCK + 1] - 1];
 	f32 *dst = a.dst + (u64)a.row[BLOCK] * a.len;
