@@ -1,37 +1,54 @@
-// One optimizer step on many chunks: decode, sum, scale, rule, by-products and the copy that is sent, in one pass. Each
-// byte is read once and written once. A block takes a chunk, because a by-product of a chunk is summed in 16 lanes in
-// order of the values; a warp of its own does that for one tile while the others load the next.
+// One optimizer step on many chunks, in one pass: it decodes the operands, sums and scales them,
+// applies the rule, computes the by-products and writes the copy that workers read. Each byte is
+// read once and written once. Twin of kernels/host.go (the rules), kernels/sum.go and
+// kernels/sums.go; kernels/doc.go has the formulas.
 //
-// Payloads in SPARSE16, SPARSE32 and LOW_RANK are not decoded here: the first two are added to the sum that a chunk starts
-// from, the last is decoded before.
+// A block takes one chunk, since each by-product of a chunk is one sum in a fixed order
+// (lanes.cuh). It goes through the chunk in tiles of 1024 values. Warps 0 to 3 compute a tile, with
+// eight values for each thread, and write the products of its by-products to shared memory. Warp 4
+// adds these products up, while the others load the next tile.
+//
+// The host prepares operands that are not decoded here. sparse.cu adds those in Sparse16 and
+// Sparse32 to the sum from which a chunk starts. decode.cu decodes those in LowRank, which then
+// arrive as FP32.
 #include "lanes.cuh"
 #include "operand.cuh"
 
+// One chunk of n values, and its arrays of n values each. An array may be written in place: next
+// may be params or previous, and next_state0 may be state0. A thread then reads a value before it
+// overwrites it, and no other thread reads it.
 struct Chunk {
-	u64 n;
-	const f32 *params, *given; // given: the scaled sum; then there are no operands
-	const f32 *start;          // the sum of operands that came before those below, or 0
+	u64 n; // values, fewer than 2³¹
+	// given: the scaled sum, if it is known; 0: it is computed from the operands.
+	const f32 *params, *given;
+	const f32 *start; // the sum of the operands before those below; 0: +0
+	// previous: the parameters one version ago, read only with WANT_DOT. saved: parameters that
+	// were saved, read only with WANT_SAVED.
 	const f32 *previous, *saved;
-	const f32 *state0, *state1;
+	const f32 *state0, *state1; // the state of the rule; 0 where it has none
 	f32 *next, *next_state0, *next_state1;
-	f32 *update;
-	u16 *broadcast;
-	f64 *products; // 4
+	f32 *update;    // receives the scaled sum; 0: not wanted
+	u16 *broadcast; // receives next in BF16; 0: not wanted
+	f64 *products;  // receives the 4 by-products, in the order of kernels.Products
 	const Operand *operands;
-	u64 count;
+	u64 count; // of operands
 };
 
 struct StepArgs {
-	const Chunk *chunks;
+	const Chunk *chunks; // one for each block
+	// The coefficients of the formulas, in the order of kernels.Step.Coefficients.
 	f32 scale, rate, momentum, decay, beta1, rest1, beta2, rest2, alpha, rho, epsilon, weight_kept;
 	u32 flags, unused;
 };
 
+// The by-products that are wanted besides ‖g‖²: ⟨g, params − previous⟩, ‖next − params‖² and
+// ‖next − saved‖². Those that are not wanted are written as 0.
 enum Flags { WANT_DOT = 1, WANT_DISPLACEMENT = 2, WANT_SAVED = 4 };
 enum Rule { SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAM = 4, ADAMW = 5, ADD = 6, ASSIGN = 7, ADAGRAD = 8, NONE = 9 };
 enum { WORKERS = 128, THREADS = WORKERS + 32, TILE = PER_THREAD * WORKERS, PRODUCTS = 4 };
 
-// Adds AT_ONCE operands, in order.
+// Adds AT_ONCE operands with the same encoding to acc, in order. All their loads are issued before
+// the first is used, so that enough bytes are in flight.
 template <int ENCODING, int AT_ONCE> DEVICE void add_some(Eight &acc, const Operand *ops, u32 i, bool second, u32 n) {
 	Raw<ENCODING> raw[AT_ONCE];
 	f32 w[AT_ONCE];
@@ -46,7 +63,7 @@ template <int ENCODING, int AT_ONCE> DEVICE void add_some(Eight &acc, const Oper
 		for (int e = 0; e < PER_THREAD; e++) acc.v(e) = add(acc.v(e), weighted(raw[o], w[o], e));
 }
 
-// Adds so many operands, which have the same encoding, four of them at a time, and passes them.
+// Adds a run of `count` operands with the same encoding, four at a time, and moves ops behind them.
 template <int ENCODING> DEVICE void add_run(Eight &acc, const Operand *&ops, u32 count, u32 i, bool second, u32 n) {
 #pragma unroll 1
 	for (; count >= 4; count -= 4, ops += 4) add_some<ENCODING, 4>(acc, ops, i, second, n);
@@ -54,6 +71,8 @@ template <int ENCODING> DEVICE void add_run(Eight &acc, const Operand *&ops, u32
 	for (; count > 0; count--, ops++) add_some<ENCODING, 1>(acc, ops, i, second, n);
 }
 
+// Returns the sum of the operands at a thread's eight values, in the order of the operands. The
+// switch does not diverge, since all threads have the same operands, and is taken once for a run.
 DEVICE Eight sum(const Chunk &c, u32 i, bool second) {
 	Eight acc = {};
 	if (c.start) acc = load(c.start, i, second);
@@ -75,16 +94,18 @@ DEVICE Eight sum(const Chunk &c, u32 i, bool second) {
 	return acc;
 }
 
+// The number of arrays of state that a rule has.
 template <int RULE>
 constexpr int states() { return RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0; }
 
-// What the threads that make a tile have of it.
+// A thread's eight values of a tile: parameters (w), state (m and v), and scaled sum (g).
 struct Values {
 	Eight w, m, v, g;
 };
 
-// Returns the new parameters of Adam; m and v become the new state. Roots and quotients have branches, around which a compiler keeps nothing in registers and
-// overlaps little: so each has a pass of its own, and what is between them is done for all values at once.
+// Returns the parameters after a step of Adam or AdamW. x.m and x.v become the new state. Roots and
+// quotients have branches for special values, around which the compiler keeps little in registers
+// and overlaps little. So each has a loop of its own over the eight values.
 template <int RULE> DEVICE Eight adam(const StepArgs &a, Values &x) {
 	Eight r;
 #pragma unroll
@@ -105,7 +126,7 @@ template <int RULE> DEVICE Eight adam(const StepArgs &a, Values &x) {
 	return r;
 }
 
-// Another rule for one value: returns the new parameter; m becomes the new state.
+// Applies another rule to one value: returns the parameter after the step. m becomes the new state.
 template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m) {
 	if (RULE == ADD) return add(w, g);
 	if (RULE == ASSIGN) return g;
@@ -121,6 +142,8 @@ template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m) {
 	return sub(w, mul(a.rate, h));
 }
 
+// Applies the rule to the eight values of a thread. It returns the parameters after the step, and
+// x.m and x.v become the new state.
 template <int RULE> DEVICE Eight apply(const StepArgs &a, Values &x) {
 	if constexpr (RULE == ADAM || RULE == ADAMW) {
 		return adam<RULE>(a, x);
@@ -132,13 +155,16 @@ template <int RULE> DEVICE Eight apply(const StepArgs &a, Values &x) {
 	}
 }
 
+// Shared memory, 32 KiB: for each by-product, the products of the tile, where place() puts them.
 struct alignas(16) Stage {
 	f64 product[PRODUCTS][TILE];
-	Chunk chunk; // here, so that no thread keeps two dozen addresses in registers
+	Chunk chunk; // its addresses would take two dozen registers of each thread
 };
 
+// Says whether by-product p is wanted. The first one, ‖g‖², always is.
 DEVICE bool wanted(u32 p, u32 flags) { return p == 0 || flags >> (p - 1) & 1; }
 
+// Loads what the step needs of a thread's values, and sums the operands.
 template <int RULE> DEVICE void read(const StepArgs &a, const Chunk &c, u32 i, bool second, Values &x) {
 	x.w = load(c.params, i, second);
 	if (states<RULE>() > 0) x.m = load(c.state0, i, second);
@@ -159,11 +185,15 @@ DEVICE Eight difference(const Eight &x, const Eight &y) {
 	return d;
 }
 
+// Stores the products of eight values for a by-product. `at` is the place of the first.
 DEVICE void put_both(f64 *tile, u32 at, const Eight &x, const Eight &y) {
 	put(tile, at, x.part[0], y.part[0]);
 	put(tile + APART, at, x.part[1], y.part[1]);
 }
 
+// Computes a thread's part of the step, stores the results, and writes the products of the
+// by-products to shared memory. It loads previous before it stores next, which may be the same
+// array. Values past the end of the chunk leave products without meaning, which add_lane ignores.
 template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u32 i, bool second, bool whole, Values &x, Stage &sh) {
 	const u32 n = (u32)c.n;
 	const u32 at = place(at_of_thread());
@@ -193,7 +223,15 @@ template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u32 i, 
 	}
 }
 
-// The last warp adds what the others make, while they read what comes next. Lane l of by-product p is thread 16·(p % 2) + l of it.
+// The body of a step. Warp 4 adds the products that the other warps write. It has two half warps of
+// 16 threads: thread 16·h + l of it adds lane l of the by-products h and h + 2.
+//
+// Barriers separate the two roles, since there is one tile in shared memory:
+//
+//  - "the chunk is there": without it, threads would read addresses that thread 0 has not copied.
+//  - "the tile before has been summed": without it, warps 0 to 3 would overwrite products that
+//    warp 4 still has to add. They load the next tile before this barrier, not after it.
+//  - "the tile is full": without it, warp 4 would add products that are not written yet.
 template <int RULE> DEVICE void step(const StepArgs &a, Stage &sh) {
 	const bool works = THREAD < WORKERS;
 	if (THREAD == 0) sh.chunk = a.chunks[BLOCK];
@@ -222,6 +260,7 @@ template <int RULE> DEVICE void step(const StepArgs &a, Stage &sh) {
 	}
 }
 
+// A kernel for each rule. Four blocks of it fit on a multiprocessor.
 #define STEP(name, rule) \
 	KERNEL_CROWD(name, StepArgs, THREADS, 4) { \
 		SHARED(Stage, sh); \
@@ -237,9 +276,12 @@ STEP(step_add, ADD)
 STEP(step_assign, ASSIGN)
 STEP(step_adagrad, ADAGRAD)
 
-// The sum of operands as it stands, in update: what a sparse operand is added to.
+// Writes the sum of the operands, without scale or rule, to update, which may be the same array as
+// start. It makes the sum to which a sparse operand is added, and decodes the payloads of an
+// encoder. Only n, start, operands, count and update of a chunk are used. All 160 threads of a
+// block have eight values at a time; there is no barrier.
 KERNEL_CROWD(sum_operands, StepArgs, THREADS, 4) {
-	const Chunk c = a.chunks[BLOCK]; // a copy: no store can change it
+	const Chunk c = a.chunks[BLOCK]; // a copy in registers, which no store can alias
 	const u32 n = (u32)c.n;
 	for (u32 i = at_of_thread(); i < n; i += PER_THREAD * THREADS) {
 		const bool second = i + APART < n;
