@@ -1,25 +1,33 @@
-// Gradients to payloads, with error feedback: y = x + carry is encoded, and what the payload loses of it is left in
-// residual. The encoders with scales give a group of 256 values to a warp, eight to each thread: four from 4·lane on,
-// and four from 128 + 4·lane on, so that the scale is known before anything is read twice.
+// Encodes gradients as BF16, FP16, Int8 and Sign, with error feedback. An encoder encodes y = x +
+// carry, and writes to residual what the payload loses: y minus the value that is decoded from it.
+// Twin of kernels/encode.go and kernels/encode_int8.go.
+//
+// Block (b, c) of the grid takes part b of chunk c: 2048 values. The grid is as wide as the longest
+// chunk needs, so blocks of shorter chunks may have nothing to do. A thread has eight values, as
+// two vectors of four. In int8 and sign, a warp takes a group of 256 values with one scale: lane l
+// has the four from 4·l on and the four from 128 + 4·l on. All stay in registers between the scale
+// and the codes, so each value is loaded once.
 #include "kdev.cuh"
 
+// One chunk of n values. residual may be the same array as x or carry.
 struct EncodeArgs {
-	const f32 *x, *carry; // carry: 0 for none
-	f32 *residual;        // 0: nobody keeps it
-	u8 *dst;              // halves, codes or signs
-	f32 *scales;          // of groups
+	const f32 *x, *carry; // carry: what earlier payloads left out; 0 for none
+	f32 *residual;        // receives what is left; 0: not wanted
+	u8 *dst;              // receives the halves, codes or sign bits; at a multiple of 4 bytes
+	f32 *scales;          // receives the scale of each group; 0 for BF16 and FP16
 	u64 n;
-	u32 key_a, key_b; // of what is rounded at random
+	u32 key_a, key_b; // the key of noise, for rounding at random
 };
 
-// Several chunks at once: block (x, y) takes the values number x of chunk y, if it has as many.
 struct Encodes {
-	const EncodeArgs *chunks;
+	const EncodeArgs *chunks; // one for each row of the grid
 };
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-// Two vectors of y for each thread, all of them loaded before any is used. What is past the end is anything, or zeros where the whole vector is.
+// Returns two vectors of y, `apart` values from each other. It issues all loads before it uses one.
+// A vector that begins past the end is zeros; values past the end in another vector are whatever
+// memory holds there.
 DEVICE void fed(const EncodeArgs &a, u64 lo, u64 apart, Four (&y)[2]) {
 	Four c[2] = {};
 #pragma unroll
@@ -35,6 +43,7 @@ DEVICE void fed(const EncodeArgs &a, u64 lo, u64 apart, Four (&y)[2]) {
 		for (int e = 0; e < 4; e++) y[r].v[e] = add(y[r].v[e], c[r].v[e]);
 }
 
+// Stores to residual what a vector y loses if it is decoded as d.
 DEVICE void lose(const EncodeArgs &a, u64 i, const Four &y, const Four &d) {
 	Four r;
 #pragma unroll
@@ -42,8 +51,10 @@ DEVICE void lose(const EncodeArgs &a, u64 i, const Four &y, const Four &d) {
 	store(a.residual, i, a.n, r);
 }
 
+// The body of the encoders to 16 bits. Encoding 1 is BF16 and 2 is FP16, as in operand.cuh. A
+// thread's two vectors are 1024 values apart.
 template <int ENCODING> DEVICE void halves(const Encodes &all) {
-	const EncodeArgs a = all.chunks[BLOCK_Y]; // a copy: no store can change it
+	const EncodeArgs a = all.chunks[BLOCK_Y]; // a copy in registers, which no store can alias
 	const u64 lo = 4 * (BLOCK * 2 * THREADS + THREAD);
 	Four y[2];
 	fed(a, lo, 4 * THREADS, y);
@@ -66,15 +77,20 @@ template <int ENCODING> DEVICE void halves(const Encodes &all) {
 KERNEL_OF(encode_bf16, Encodes, THREADS, halves<1>)
 KERNEL_OF(encode_fp16, Encodes, THREADS, halves<2>)
 
+// Rounds up with a probability equal to the distance from the integer below, to within 2⁻²⁴. Twin
+// of roundAtRandom in kernels/encode_int8.go.
 DEVICE f32 round_at_random(f32 v, u32 noise) {
 	f32 below = floor_of(v);
 	if (mul((f32)(noise >> 8), 5.9604644775390625e-8f) < sub(v, below)) below = add(below, 1.0f);
 	return below < -127.0f ? -127.0f : below > 127.0f ? 127.0f : below;
 }
 
-// The largest scale whose product with 127 is finite.
+// The largest scale whose product with 127 is finite: maxInt8Scale of package kernels.
 #define MOST_SCALE from_bits(0x7c010203)
 
+// Returns the scale of a group, to all lanes of its warp: the largest magnitude divided by 127, or
+// 0 if that is not a normal number. As integers, the bits of magnitudes order as the magnitudes do.
+// All lanes must call it, with zeros for the values past the end.
 DEVICE f32 scale_of(const Four (&y)[2]) {
 	u32 most = 0;
 #pragma unroll
@@ -94,6 +110,8 @@ DEVICE f32 scale_of(const Four (&y)[2]) {
 	return bits_of(scale) < 0x00800000 ? 0.0f : scale;
 }
 
+// The body of the encoders to Int8. Warps share nothing, so there is no barrier. A warp without a
+// group returns whole, before any shuffle.
 template <bool RANDOM> DEVICE void int8(const Encodes &all) {
 	const EncodeArgs a = all.chunks[BLOCK_Y];
 	const u64 group = BLOCK * WARPS + THREAD / 32, lo = group * GROUP + 4 * (THREAD % 32);
@@ -115,7 +133,8 @@ template <bool RANDOM> DEVICE void int8(const Encodes &all) {
 		for (int e = 0; e < 4; e++) {
 			f32 v = mul(y[r].v[e], inverse);
 			if (RANDOM) v = round_at_random(v, noise(a.key_a, a.key_b, (u32)(i + e)));
-			const u32 q = bits_of(add(v, 12582912.0f)) & 0xff; // in its last bits stands v, rounded
+			// The last bits of 1.5·2²³ + v are v, rounded to nearest even.
+			const u32 q = bits_of(add(v, 12582912.0f)) & 0xff;
 			codes |= q << 8 * e;
 			d.v[e] = mul(scale, (f32)((i32)(q << 24) >> 24));
 		}
@@ -131,10 +150,14 @@ template <bool RANDOM> DEVICE void int8(const Encodes &all) {
 KERNEL_OF(encode_int8, Encodes, THREADS, int8<false>)
 KERNEL_OF(encode_int8_random, Encodes, THREADS, int8<true>)
 
+// Shared memory, 8 KiB: the values of each warp's group.
 struct alignas(16) Groups {
 	f32 y[WARPS][GROUP];
 };
 
+// The body of the encoder to Sign. The scale of a group is its mean magnitude, a sum in 16 lanes
+// like those of lanes.cuh. Lanes 0 to 15 of the warp add 16 values each, which the other lanes have
+// loaded, so the values go through shared memory.
 DEVICE void sign(const Encodes &all, Groups &sh) {
 	const EncodeArgs a = all.chunks[BLOCK_Y];
 	const u32 lane = THREAD % 32;
@@ -146,6 +169,8 @@ DEVICE void sign(const Encodes &all, Groups &sh) {
 	fed(a, lo, 128, y);
 #pragma unroll
 	for (int r = 0; r < 2; r++) *(Four *)(mine + 128 * r + 4 * lane) = y[r];
+	// The group is whole. Without this barrier, lanes would read values that are not stored yet. No
+	// barrier of the block is needed, since each warp has its own part.
 	sync_warp();
 	f64 sum = 0;
 	if (lane < 16)
@@ -164,7 +189,7 @@ DEVICE void sign(const Encodes &all, Groups &sh) {
 			signs |= s << e;
 			d.v[e] = from_bits(bits_of(scale) | s << 31);
 		}
-		signs |= shuffle_down(signs, 1) << 4; // a byte is of two threads
+		signs |= shuffle_down(signs, 1) << 4; // bits of two lanes make a byte
 		if (i >= a.n) continue;
 		if (lane % 2 == 0) a.dst[i / 8] = (u8)signs;
 		if (a.residual) lose(a, i, y[r], d);

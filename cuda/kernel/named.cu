@@ -1,24 +1,32 @@
-// Chunks to exactly what is not +0 in them, for gradients that touch few rows: the twin of kernels/compress/sparse.go. How long a payload is differs from
-// gradient to gradient, from two bytes to more than the chunk has, so the block that has written one also sends it, in words of 16 bytes: what no
-// payload needs does not go over the link.
+// Encodes exactly the values of a chunk that are not +0, in Sparse32, for gradients that touch few
+// rows. Twin of kernels/compress/sparse.go.
+//
+// A block takes one chunk, since a prefix sum over the whole chunk says where each value goes. The
+// length of a payload is known only at the end: it has at least two bytes, and may be longer than
+// the chunk. So the block itself copies the payload to pinned memory of the host, and only bytes
+// that the payload has go over the link.
 #include "chosen.cuh"
 
 struct Named {
-	Chosen chunk;
-	u8 *to; // pinned memory of the host; 0: the payload stays where it is
+	Chosen chunk; // width is 4, and k is not used
+	u8 *to;       // where the payload goes in pinned memory of the host; 0: it is not copied
 };
 
 struct AllNamed {
-	const Named *chunks;
+	const Named *chunks; // one for each block
 };
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
+// Shared memory for the scans, which alternate between the two arrays.
 struct Sums {
 	u32 of_warp[2][WARPS];
 };
 
-// Writes the index of all that is not +0, of which it returns the number. −0 is sent too.
+// Writes to a.index the indices of the values that are not +0, and returns their number. −0 counts.
+// It also writes decoded, which is y itself, and residual, which is +0 everywhere. In each round, a
+// thread takes four consecutive values, and a prefix sum over the block says where their indices
+// go.
 DEVICE u32 find(const Chosen &a, Sums &sh) {
 	u32 count = 0, turn = 0;
 	for (u64 lo = 0; lo < a.n; lo += 4 * THREADS) {
@@ -48,16 +56,19 @@ DEVICE u32 find(const Chosen &a, Sums &sh) {
 	return count;
 }
 
-// Copies a payload, with up to 15 bytes behind it that mean nothing.
+// Copies a payload to the host, 16 bytes for each thread at a time. It also copies up to 15 bytes
+// behind the payload, which mean nothing.
 DEVICE void send(const Chosen &a, u8 *to) {
 	const u64 bytes = *a.bytes;
 	for (u64 i = 16 * (u64)THREAD; i < bytes; i += 16 * THREADS) *(Four *)(to + i) = *(const Four *)(a.payload + i);
 }
 
-// Encodes a chunk for each block.
+// Encodes a chunk for each block. Without the first barrier, threads would read indices and values
+// that other threads have not written yet. Without the second, they would send bytes that are not
+// written yet, and as many as an old length says.
 KERNEL(named_encode, AllNamed, THREADS) {
 	SHARED(Sums, sh);
-	const Named c = a.chunks[BLOCK]; // a copy: no store can change it
+	const Named c = a.chunks[BLOCK]; // a copy in registers, which no store can alias
 	const u32 count = find(c.chunk, sh);
 	sync(); // the index and what is sent are whole
 	write_payload(c.chunk, count, sh.of_warp);
