@@ -1,53 +1,86 @@
-// The k values of y = x + carry that are largest in magnitude, of equal ones those of lower index: exact, and in order of
-// index. An array takes all blocks and several kernels, of which one reads it: a sample tells what is most likely not among the largest, and what may be
-// is put down in lists, a tenth of the array where that is asked for. From these the k-th magnitude is found 11, 10 and 10 bits at a time; then each tile
-// counts what it has to write, a scan tells it where, and it writes. A sample that was wrong costs two passes more, and a tile whose list does not fit is read itself: both
-// are exact. No step depends on the order in which blocks run. A chunk that is encoded takes one block and one kernel, with the same digits: a model has hundreds.
+// Selects the k values of y = x + carry with the largest magnitudes. The selection is exact: among
+// equal magnitudes the lower index wins, and the result is in order of index. Twin of
+// kernels/select.go.
+//
+// A large array is selected from by a sequence of kernels, each of which uses the whole GPU:
+//
+//   select_sample   counts a sample of 32 values of each tile of 4096. This gives a guess: a
+//                   magnitude that is most likely not above the k-th largest.
+//   select_sieve    reads the whole array. It computes y and lists the values that are not below
+//                   the guess, with one list for each tile.
+//   select_recount  does nothing unless the guess was too high. Then this kernel counts all values,
+//   select_sieve    and a second sieve makes the lists again.
+//   select_count    counts the second digit of the k-th magnitude in the lists; again, the third.
+//   select_tiles    counts the values that each tile has to write.
+//   select_scan     says where each tile has to write; it has a single block.
+//   select_write    writes.
+//
+// The digits of a magnitude have 11, 10 and 10 bits. A digit of the k-th magnitude follows from a
+// histogram of that digit. If 10 % of the values are wanted, the lists hold a little more than 10 %
+// of the array. A list that does not fit is not used: its tile is read from the array instead. So a
+// bad guess or a full list costs time and not exactness.
+//
+// Blocks of one kernel communicate through integer atomics alone, whose result does not depend on
+// the order of blocks. So all bits are the same in every run.
+//
+// select_encode encodes chunks as sparse payloads, in one launch with one block for each chunk,
+// because a model has hundreds of chunks. It finds the same digits.
 #include "chosen.cuh"
 
-// What is known of the k-th largest magnitude.
+// What is known of the k-th largest magnitude, as an integer of 31 bits.
 struct Threshold {
-	u32 least; // its bits from known on
-	u32 known;
-	u64 k; // how many of those that share these bits are among the k largest
+	u32 least; // its bits from bit `known` up; the bits below are 0
+	u32 known; // 31: nothing is known; then 20 and 10; 0: all bits are known
+	u64 k;     // its rank among the values that share these bits; at last, how many ties count
 };
 
-// What is counted, each in a histogram of its own, and the threshold that follows.
+// Histograms, and the thresholds that follow from them.
 enum Counted {
-	SAMPLED,   // the first digit in a sample; the threshold is a guess
-	SIEVED,    // in what was listed: enough, or the guess was too high, and nothing is known
-	RECOUNTED, // in all values, where nothing was known
-	SECOND,
-	THIRD,
+	SAMPLED,   // first digit, of the sample; the threshold is the guess
+	SIEVED,    // first digit, of the listed values; known stays 31 if fewer than k were listed
+	RECOUNTED, // first digit, of all values, if known has stayed 31; else a copy of SIEVED
+	SECOND,    // second digit, of the values that share the first
+	THIRD,     // third digit, of the values that share the first two
 };
 
 struct SelectArgs {
 	const f32 *x, *carry; // carry: 0 for none
-	f32 *y;               // 0: it is x
-	f32 *residual;        // 0: nobody keeps it; else y
+	f32 *y;               // receives y; 0: y is x
+	f32 *residual;        // is y, and gets 0 where a value is selected; 0: not wanted
 	u64 n, k;
-	u64 likely; // how many of a sample are as large as a guess: some more than the k largest have there
-	Threshold *threshold; // of each of Counted
-	u32 *histogram;       // of each, BINS, zero at first
-	u32 *listed;          // of each tile, how many of its values are not less than the guess
-	f32 *list;            // of each tile, ROOM for these
-	u16 *place;           // where in the tile they are
-	u32 *found;           // of each tile, how many are above the threshold, and from bit 16 on how many are equal to it
-	u32 *above, *ties;    // of each WARPS tiles, then of those before them
-	i32 *index;
-	f32 *value;
-	u64 tiles, counted; // counted: what the kernel counts
+	u64 likely; // the rank of the guess in the sample: that expected of the k-th, and a margin
+	Threshold *threshold; // one for each of Counted
+	u32 *histogram;       // BINS for each of Counted; all 0 at first
+	u32 *listed;          // for each tile, the number of values that are not below the guess
+	f32 *list;            // for each tile, room for ROOM of these values, in order of index
+	u16 *place;           // for each entry of list, its index in its tile
+	u32 *found;           // for each tile: bits 0 to 15, values above the threshold; 16 to 31, ties
+	// For each WARPS tiles, the number of values above the threshold, and of ties. select_scan
+	// turns them into the sums over all tiles before.
+	u32 *above, *ties;
+	i32 *index; // receives the indices of the selected values, ascending
+	f32 *value; // receives the selected values
+	// counted: the histogram that select_count counts, one of Counted. For select_sieve, RECOUNTED
+	// says that it is the second sieve.
+	u64 tiles, counted;
 };
 
+// CROWD is the number of blocks that are to run on a multiprocessor at the same time. A thread
+// takes a vector of four values in each of ROUNDS rounds, and a block a TILE.
 enum { THREADS = 256, WARPS = THREADS / 32, BINS = 2048, COPIES = 4, ROUNDS = 4, TILE = ROUNDS * 4 * THREADS, CROWD = 6 };
 
-// A list has room for a quarter of its tile: the largest tenth of random values fits, and memory is bounded whatever the values are.
+// A list has ROOM for a quarter of its tile. The largest tenth of random values fits. Memory is
+// bounded, whatever the values are. A warp goes through its tile in pieces of STEP values. AT_ONCE
+// is the number of loads of a lane that are in flight at the same time.
 enum { ROOM = TILE / 4, STEP = ROUNDS * 4 * 32, AT_ONCE = 8 };
 
+// A histogram of a digit in shared memory, in N copies of 8 KiB. Gradients crowd into few bins, so
+// with one copy the atomics of all warps would wait for each other.
 template <int N> struct alignas(16) Histograms {
-	u32 count[N][BINS]; // gradients crowd into few bins: warps that share one would wait for each other
+	u32 count[N][BINS];
 };
 
+// Sets all bins to 0. Without its barrier, threads would count in bins that are not cleared yet.
 template <int N> DEVICE void clear(Histograms<N> &h) {
 	for (u32 b = THREAD; b < BINS; b += THREADS)
 #pragma unroll
@@ -55,6 +88,8 @@ template <int N> DEVICE void clear(Histograms<N> &h) {
 	sync();
 }
 
+// Adds the copies to a histogram in global memory. Without its barrier, threads would read bins in
+// which others still count.
 template <int N> DEVICE void merge(Histograms<N> &h, u32 *histogram) {
 	sync();
 	for (u32 b = THREAD; b < BINS; b += THREADS) {
@@ -65,10 +100,11 @@ template <int N> DEVICE void merge(Histograms<N> &h, u32 *histogram) {
 	}
 }
 
-// How many of the values from lo on are of a tile that begins there.
+// Returns the number of values of a tile that begins at lo.
 DEVICE u32 part(u64 lo, u64 n) { return n - lo < TILE ? (u32)(n - lo) : TILE; }
 
-// Where in a tile a thread has four values in each round.
+// Says where a thread has its four values of each round, as an index in the tile. The threads of a
+// block share a tile of 4096 values; the lanes of a warp share a step of 512 values from lo on.
 struct Spots {
 	u32 first, step;
 	DEVICE_MEMBER u32 operator()(int round) const { return first + step * round; }
@@ -76,20 +112,25 @@ struct Spots {
 DEVICE Spots spots_of_block() { return {4 * THREAD, 4 * THREADS}; }
 DEVICE Spots spots_of_warp(u32 lo) { return {lo + 4 * (THREAD % 32), 4 * 32}; }
 
-// Loads what a thread has of a tile that begins at x, before any of it is used.
+// Loads the values of a thread from the tile at x, which has `have` values. It issues all loads
+// before one is used. Vectors past the end are zeros.
 DEVICE void load_tile(const f32 *x, u32 have, Spots spot, Four (&v)[ROUNDS]) {
 #pragma unroll
 	for (int r = 0; r < ROUNDS; r++) v[r] = spot(r) < have ? load(x, spot(r)) : Four();
 }
 
+// Magnitudes of finite values order as these integers do.
 DEVICE u32 magnitude(f32 v) { return bits_of(v) & 0x7fffffff; }
+// The number of bits of the next digit.
 DEVICE u32 width(u32 known) { return known == 31 ? 11 : 10; }
 
+// Counts the next digit of y, if y shares the bits that are known.
 DEVICE void count_value(u32 *histogram, f32 y, u32 least, u32 known) {
 	const u32 m = magnitude(y), shift = known - width(known);
 	if (m >> known == least >> known) atomic_add(histogram + (m >> shift & ((1u << width(known)) - 1)), 1);
 }
 
+// The copy in which a warp counts.
 template <int N> DEVICE u32 *histogram_of_warp(Histograms<N> &h) { return h.count[THREAD / 32 % N]; }
 
 DEVICE void count_values(Histograms<COPIES> &h, const Four &y, u32 i, u32 have, u32 least, u32 known) {
@@ -98,7 +139,7 @@ DEVICE void count_values(Histograms<COPIES> &h, const Four &y, u32 i, u32 have, 
 		if (i + e < have) count_value(histogram_of_warp(h), y.v[e], least, known);
 }
 
-// Adds what is carried, and keeps y: each where there is an array for it.
+// Adds the carry to the values of a thread, if there is one, and stores the sums to y, if wanted.
 DEVICE void feed(const f32 *carry, f32 *y, u64 lo, u32 have, Spots spot, Four (&v)[ROUNDS]) {
 	if (carry) {
 		Four c[ROUNDS];
@@ -114,13 +155,20 @@ DEVICE void feed(const f32 *carry, f32 *y, u64 lo, u32 have, Spots spot, Four (&
 		if (spot(r) < have) store(y + lo, spot(r), have, v[r]);
 }
 
+// Shared memory for two scans, or for one that alternates between the arrays.
 struct Sums {
 	u32 of_warp[2][WARPS];
 };
 
-enum { EACH = BINS / THREADS }; // bins of a thread, from top down, or tiles
+// The number of bins of a thread, from the highest down. In select_scan, the counts of a thread.
+enum { EACH = BINS / THREADS };
 
-// Finds the bin of the k-th largest, from the highest down, and makes it known, if so many were counted. It has one barrier, before which all have read the threshold.
+// Makes the next digit of a threshold in shared memory known: it finds the bin of the k-th largest
+// value, from the highest bin down. mine are the counts of the thread's bins, from bin top down. If
+// fewer than k values were counted, the threshold stays as it is.
+//
+// Only the thread that has the bin writes the threshold. All threads have read it before, since the
+// barrier of the scan lies in between. The caller needs a barrier before it reads the result.
 DEVICE void next_digit(Threshold &t, const u32 (&mine)[EACH], u32 top, u32 (&of_warp)[WARPS]) {
 	u32 sum = 0;
 #pragma unroll
@@ -146,27 +194,32 @@ DEVICE void next_digit(Threshold &t, const u32 (&mine)[EACH], u32 top, u32 (&of_
 	t.k = rest;
 }
 
+// Shared memory of find.
 struct Finding {
 	Threshold threshold;
 	Sums sums;
 };
 
-// The threshold with one more digit, of what was counted. Every block finds it, which takes less time than another launch would; the first one keeps it.
+// Returns threshold `from` with one more digit, which follows from a histogram in global memory.
+// Every block computes it, since this takes less time than another launch. Block 0 also stores it
+// for the kernels to come.
 DEVICE Threshold find(const SelectArgs &a, const Threshold &from, Counted counted, Finding &sh) {
 	if (THREAD == 0) sh.threshold = from;
 	u32 mine[EACH];
 	const u32 top = BINS - 1 - EACH * THREAD;
 #pragma unroll
 	for (int b = 0; b < EACH; b++) mine[b] = a.histogram[counted * BINS + top - b];
-	sync();
+	sync(); // the old threshold is in shared memory
 	next_digit(sh.threshold, mine, top, sh.sums.of_warp[0]);
-	sync();
+	sync(); // the new one is
 	const Threshold t = sh.threshold;
 	if (BLOCK == 0 && THREAD == 0) a.threshold[counted] = t;
 	return t;
 }
 
-// Counts the first digit in a sample: of each tile eight values in a row, which are one access to memory, from a random place in each quarter.
+// Counts the first digit of a sample. A warp takes a tile, and each group of 8 lanes takes 8
+// consecutive values, one sector of memory, at a random place in a quarter of the tile. A warp
+// loads from AT_ONCE tiles before it counts.
 KERNEL_CROWD(select_sample, SelectArgs, THREADS, CROWD) {
 	SHARED(Histograms<COPIES>, h);
 	clear(h);
@@ -189,14 +242,16 @@ KERNEL_CROWD(select_sample, SelectArgs, THREADS, CROWD) {
 	merge(h, a.histogram + SAMPLED * BINS);
 }
 
+// Shared memory of select_sieve, 32 KiB and a little.
 struct Sieve {
-	Histograms<1> h; // few are counted
+	Histograms<1> h; // one copy, since few values are counted
 	Finding finding;
-	alignas(16) f32 value[WARPS][STEP]; // of a step of each warp: all,
-	u16 place[WARPS][STEP];             // and where those are that it lists
+	alignas(16) f32 value[WARPS][STEP]; // for each warp, all values of its step
+	u16 place[WARPS][STEP];             // and the places in the step of those to be listed
 };
 
-// Which of the values of a lane, four in each round, are not less. Those from have on are not there.
+// Returns which of a lane's values are not below least: bit 4·r + e for value e of round r. Bits of
+// values past the end, `have`, are 0.
 DEVICE u32 not_less(const Four (&v)[ROUNDS], u32 least, Spots spot, u32 have) {
 	u32 mask = 0;
 #pragma unroll
@@ -212,8 +267,12 @@ DEVICE u32 not_less(const Four (&v)[ROUNDS], u32 least, Spots spot, u32 have) {
 	return mask;
 }
 
-// Where the first value that a lane lists of each round belongs, 16 bits for each, and how many all lanes list. At most 128 are of a round: a byte has
-// room for the sums over lanes, so one scan is enough for all rounds.
+// Returns where the values that a lane lists belong among those of its warp: for each round, in 16
+// bits, the place of the lane's first one. It sets `all` to the number that the warp lists. The
+// order is that of indices: by round, then by lane.
+//
+// The counts of a round add up to at most 128 over all lanes. So the four counts of a lane fit into
+// the four bytes of a word, and one prefix sum serves all rounds. All lanes must call it.
 DEVICE u64 places(u32 mask, u32 &all) {
 	u32 sums = 0;
 #pragma unroll
@@ -236,8 +295,14 @@ DEVICE u64 places(u32 mask, u32 &all) {
 	return to;
 }
 
-// Adds what is carried, keeps y, lists what may be among the largest, in order, and counts the first digit of that. A warp has a tile to itself, and waits for no other.
-// Where the guess was too high it does so again, of y, with the first digit in place of the guess.
+// Computes y, lists in order the values that are not below the guess, and counts their first digit.
+// A warp takes a tile and needs no other warp, so no barrier of the block lies in the loop. In each
+// step, lanes find the places of the values to list, and pass them through shared memory, so that
+// stores to the list are coalesced.
+//
+// The second launch makes the lists again, if the guess was too high. It reads y, and takes the
+// first digit from the counts of all values in place of the guess. Otherwise it only copies a
+// threshold.
 KERNEL_CROWD(select_sieve, SelectArgs, THREADS, 5) {
 	SHARED(Sieve, sh);
 	const bool again = a.counted == RECOUNTED;
@@ -267,7 +332,7 @@ KERNEL_CROWD(select_sieve, SelectArgs, THREADS, 5) {
 				sh.place[warp][to >> shift & 0xffff] = (u16)(spot(bit / 4) - step + bit % 4);
 				to += (u64)1 << shift;
 			}
-			sync_warp(); // the step is whole
+			sync_warp(); // all values and places are stored; without it, lanes would read old ones
 			for (u32 j = lane; j < more; j += 32) {
 				const u32 place = sh.place[warp][j];
 				const f32 value = sh.value[warp][place];
@@ -276,7 +341,7 @@ KERNEL_CROWD(select_sieve, SelectArgs, THREADS, 5) {
 				a.list[t * ROOM + listed + j] = value;
 				a.place[t * ROOM + listed + j] = (u16)(step + place);
 			}
-			sync_warp(); // and has been read
+			sync_warp(); // they have been read; without it, the next step would overwrite them
 			listed += more;
 		}
 		if (lane == 0) a.listed[t] = listed;
@@ -284,12 +349,14 @@ KERNEL_CROWD(select_sieve, SelectArgs, THREADS, 5) {
 	if (!again) merge(sh.h, a.histogram + SIEVED * BINS);
 }
 
+// Shared memory of the kernels that count, 32 KiB and a little.
 struct Counting {
 	Histograms<COPIES> h;
 	Finding finding;
 };
 
-// Counts the first digit of all values, if it is not known.
+// Counts the first digit of all values, if fewer than k were listed. Otherwise it only stores the
+// threshold. A block takes a tile at a time.
 KERNEL_CROWD(select_recount, SelectArgs, THREADS, CROWD) {
 	SHARED(Counting, sh);
 	if (find(a, {0, 31, a.k}, SIEVED, sh.finding).known < 31) return;
@@ -306,10 +373,11 @@ KERNEL_CROWD(select_recount, SelectArgs, THREADS, CROWD) {
 	merge(sh.h, a.histogram + RECOUNTED * BINS);
 }
 
-// Where the values of a tile are that may be among the largest: its list, or where that did not fit the tile.
+// The values of a tile that may be among the largest: its list or, if they do not fit, all of its
+// values.
 struct Candidates {
 	const f32 *value;
-	const u16 *place; // 0: in the order of the tile
+	const u16 *place; // their indices in the tile; 0: 0, 1, 2 and so on
 	u32 count;
 };
 
@@ -319,7 +387,9 @@ DEVICE Candidates candidates(const SelectArgs &a, u64 t) {
 	return {(a.y ? a.y : a.x) + t * TILE, 0, part(t * TILE, a.n)};
 }
 
-// Calls each(v, j) for what a lane has of them, of which AT_ONCE are loaded before the first is used. All lanes call it together; j may be past the end.
+// Calls each(v, j) for every candidate v, number j, of a lane. A lane has every 32nd candidate, and
+// AT_ONCE are loaded before the first is used. All lanes make each call together, so that it may
+// use ballots. j may therefore be past the end; v is then 0.
 template <class Each> DEVICE void visit(const Candidates &c, Each each) {
 	IN_GLOBAL(c.value);
 	for (u32 lo = 0; lo < c.count; lo += 32 * AT_ONCE) {
@@ -333,7 +403,8 @@ template <class Each> DEVICE void visit(const Candidates &c, Each each) {
 	}
 }
 
-// Counts the second or third digit among the values that share what is known.
+// Counts the second or the third digit of the candidates that share the known bits. A warp takes a
+// tile at a time.
 KERNEL_CROWD(select_count, SelectArgs, THREADS, CROWD) {
 	SHARED(Counting, sh);
 	Threshold t = a.threshold[RECOUNTED];
@@ -350,14 +421,17 @@ KERNEL_CROWD(select_count, SelectArgs, THREADS, CROWD) {
 
 DEVICE u64 blocks_of_tiles(const SelectArgs &a) { return (a.tiles + WARPS - 1) / WARPS; }
 
-// Counts, for each tile, the values above the threshold and those equal to it. A warp for each tile.
+// Counts, for each tile, the values above the k-th magnitude and those equal to it, and adds up the
+// counts of WARPS tiles. A warp takes a tile and a block WARPS of them.
 KERNEL_CROWD(select_tiles, SelectArgs, THREADS, CROWD) {
 	SHARED(Finding, sh);
 	const u32 least = find(a, a.threshold[SECOND], THIRD, sh).least;
 	u32 turn = 0;
 	for (u64 block = BLOCK; block < blocks_of_tiles(a); block += BLOCKS) {
 		const u64 t = block * WARPS + THREAD / 32;
-		u32 found = 0; // above in the lower half, ties in the upper: at most 4096 of each, and 32768 of all warps
+		// Bits 0 to 15: values above the threshold; from bit 16 on: ties. A tile has at most 4096
+		// of each, and WARPS tiles have at most 32768, so no sum exceeds 16 bits.
+		u32 found = 0;
 		if (t < a.tiles) {
 			const Candidates c = candidates(a, t);
 			visit(c, [&](f32 v, u32 j) {
@@ -371,6 +445,8 @@ KERNEL_CROWD(select_tiles, SelectArgs, THREADS, CROWD) {
 			sh.sums.of_warp[turn][THREAD / 32] = found;
 			if (t < a.tiles) a.found[t] = found;
 		}
+		// Without this barrier, thread 0 would add counts that are not stored yet. One barrier for
+		// each round is enough, since rounds alternate between two arrays.
 		sync();
 		if (THREAD == 0) {
 			u32 all = 0;
@@ -378,15 +454,17 @@ KERNEL_CROWD(select_tiles, SelectArgs, THREADS, CROWD) {
 			a.above[block] = all & 0xffff;
 			a.ties[block] = all >> 16;
 		}
-		turn ^= 1; // the next ones are written while these are read
+		turn ^= 1;
 	}
 }
 
-// Turns the counts of WARPS tiles each into the sums of those before. One block.
+// Turns the counts of each WARPS tiles into the sums over all tiles before. One block does it, and
+// each thread takes EACH counts of each array in a round. The two scans of a round have an array
+// each, so the barrier of one protects the other's array from the next round.
 KERNEL(select_scan, SelectArgs, THREADS) {
 	SHARED(Sums, sh);
 	const u64 blocks = blocks_of_tiles(a);
-	u32 above = 0, ties = 0; // of the tiles of the rounds before
+	u32 above = 0, ties = 0; // of the rounds before
 	for (u64 lo = 0; lo < blocks; lo += EACH * THREADS) {
 		const u64 t = lo + EACH * THREAD;
 		u32 x[EACH], y[EACH], sum_x = 0, sum_y = 0, all_above, all_ties;
@@ -411,7 +489,9 @@ KERNEL(select_scan, SelectArgs, THREADS) {
 	}
 }
 
-// Writes the selected values of a tile where the scan says, and takes them out of the residual. A warp for each tile.
+// Writes the selected values of each tile where select_scan says, and clears them in the residual.
+// A warp takes a tile. In each round, two ballots tell a lane how many values above the threshold
+// and how many ties lower lanes have. There is no barrier.
 KERNEL_CROWD(select_write, SelectArgs, THREADS, CROWD) {
 	const u64 t = BLOCK * WARPS + THREAD / 32, lo = t * TILE;
 	if (t >= a.tiles) return;
@@ -439,23 +519,28 @@ KERNEL_CROWD(select_write, SelectArgs, THREADS, CROWD) {
 	});
 }
 
+// The arguments of select_encode: chunks, one for each block.
 struct Choices {
 	const Chosen *chunks;
 };
 
+// Shared memory of select_encode, 32 KiB and a little.
 struct Encoding {
 	Histograms<COPIES> h;
 	Sums sums;
 	Threshold threshold;
 };
 
-// Finds the threshold of a chunk, whose y is kept at y.
+// Finds the k-th magnitude of a chunk, digit by digit, with one pass over the chunk for each. The
+// first pass stores y = x + carry to y, if there is a carry. No barrier is needed for y, since each
+// thread later reads what it has stored itself. Nor does clear need one before it: threads have
+// read the bins of the digit before when they come to the barrier in next_digit.
 DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 	if (THREAD == 0) sh.threshold = {0, 31, a.k};
 	const u32 top = BINS - 1 - EACH * THREAD;
 	const Spots spot = spots_of_block();
 	for (int digit = 0; digit < 3; digit++) {
-		clear(sh.h); // its barrier: all see what the digit before has made known
+		clear(sh.h); // its barrier also makes the threshold of the digit before visible
 		const u32 least = sh.threshold.least, known = sh.threshold.known;
 		for (u64 lo = 0; lo < a.n; lo += TILE) {
 			const u32 have = part(lo, a.n);
@@ -465,7 +550,7 @@ DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 #pragma unroll
 			for (int r = 0; r < ROUNDS; r++) count_values(sh.h, v[r], spot(r), have, least, known);
 		}
-		sync();
+		sync(); // all values are counted; without it, bins would be read too early
 		u32 mine[EACH];
 #pragma unroll
 		for (int b = 0; b < EACH; b++) {
@@ -475,18 +560,22 @@ DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 		}
 		next_digit(sh.threshold, mine, top, sh.sums.of_warp[0]);
 	}
-	sync();
+	sync(); // the threshold is visible to all threads
 }
 
-// Splits y into what is sent and what is left, and returns of how many values the index was written.
+// Splits y into decoded values and residual, writes the indices of the values that are sent, and
+// returns their number. In each round, a thread takes four consecutive values, and a prefix sum
+// over the block says where their indices go. decoded may be y: a thread reads a value before it
+// overwrites it.
 DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
 	const u32 least = sh.threshold.least, allowed = (u32)sh.threshold.k;
-	u32 above = 0, ties = 0, turn = 0; // of the values before
+	u32 above = 0, ties = 0, turn = 0; // of the rounds before
 	for (u64 lo = 0; lo < a.n; lo += 4 * THREADS) {
 		const u64 i = lo + 4 * THREAD;
 		const Four v = i < a.n ? load(y, i) : Four();
 		Four sent = Four(), left = v;
-		u32 mine = 0, all; // above in the lower half, ties in the upper: at most 1024 of each
+		// Bits 0 to 15: values above the threshold; from bit 16 on: ties; at most 1024 of each.
+		u32 mine = 0, all;
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			const u32 m = magnitude(v.v[e]);
@@ -500,7 +589,9 @@ DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
 			const u32 m = magnitude(v.v[e]);
 			if (i + e < a.n && (m > least || m == least && tie < allowed)) {
 				left.v[e] = 0;
-				if (m > 0) { // zeros need not be sent; where there are some among the chosen, nothing else is tied
+				// A zero is not sent. One is chosen only if the k-th magnitude is 0. Then only
+				// zeros are tied, and none of them takes a place in index.
+				if (m > 0) {
 					sent.v[e] = v.v[e];
 					if (a.width == 2) {
 						sent.v[e] = from_bf16(round_bf16(v.v[e]));
@@ -522,13 +613,16 @@ DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
 	return least == 0 ? above : (u32)a.k;
 }
 
-// Encodes a chunk for each block.
+// Encodes the largest values of a chunk, in Sparse16 or Sparse32. A block takes a chunk. y goes to
+// decoded if there is a carry; otherwise it is x.
 KERNEL_CROWD(select_encode, Choices, THREADS, 5) {
 	SHARED(Encoding, sh);
-	const Chosen c = a.chunks[BLOCK]; // a copy: no store can change it
+	const Chosen c = a.chunks[BLOCK]; // a copy in registers, which no store can alias
 	f32 *const y = c.carry ? c.decoded : (f32 *)c.x;
 	find_threshold(c, y, sh);
 	const u32 count = split(c, y, sh);
+	// Without this barrier, threads would read indices and values that other threads have not
+	// written yet.
 	sync(); // the index and what is sent are whole
 	write_payload(c, count, sh.sums.of_warp);
 }
