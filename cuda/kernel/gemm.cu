@@ -1,27 +1,39 @@
-// Matrix products C = A·B of row-major matrices, batched, with the bias and the ReLU behind them. A block has a square tile of C: 64 values wide, or
-// 128 in the kernels called large, which read each factor half as often and are for products of many tiles. Sums are in order of k, in each kind of
-// tile alike.
+// Batches of matrix products C = A·B of row-major matrices. A product may also add to C, and a bias
+// and a ReLU may follow. On the host, package kernels/blas computes products; their bits are not
+// specified.
 //
-// gemm_fp32 fuses each product into the sum: a result is within k roundings of the exact one. The others have their factors rounded to the nearest of TF32,
-// 11 bits, or of BF16, 8 bits, and multiply them on the matrix units: products are exact, and sums are in float32, in an order within 8 or 16 values
-// of k that is the unit's own.
+// A block computes a square tile of C with a side of 64, or of 128 in the kernels called large.
+// Large tiles read each factor half as often, and are for products of many tiles. Block (x, y, z)
+// has tile column x and tile row y of matrix z of the batch. It goes along k in steps of K values.
+// In each step, the threads bring a tile of each factor from global memory through registers to
+// shared memory, and then multiply the two tiles.
+//
+// Each sum is in order of k, with either size of tile. gemm_fp32 fuses each product into the sum,
+// so a result is within k roundings of the exact one. The other kernels round the factors to the
+// nearest TF32 (11 bits) or BF16 (8 bits) and multiply them on the tensor cores. There products are
+// exact and sums are in float32. Within 8 values of k (TF32) or 16 (BF16), the order of a sum is
+// that of the hardware, and is not documented.
 #include "kdev.cuh"
 
 struct GemmArgs {
-	const f32 *a, *b, *bias; // bias: 0 for none
+	const f32 *a, *b, *bias; // bias: one value for each column of C, or row (BIAS_OF_ROWS); 0: none
 	f32 *c;
-	u64 m, n, k;
-	u64 lda, ldb, ldc;
-	// Matrix number z of a batch begins outer·(z / inners) + inner·(z % inners) values behind the first.
+	u64 m, n, k; // C has m rows and n columns; k values are summed for each of its values
+	u64 lda, ldb, ldc; // distances of rows in memory, in values
+	// Matrix z of the batch begins outer·(z / inners) + inner·(z % inners) values behind the first.
+	// inners is at least 1.
 	u64 inners, a_outer, a_inner, b_outer, b_inner, c_outer, c_inner;
-	u64 all; // unless 0, the inner matrices are parts along k of factors with so many values of it: the last may have less than k
+	// 0: the inner matrices are independent. Else a product with `all` values of k is split along
+	// k, and the inner matrices are its parts of k values each. The last part may have fewer.
+	u64 all;
 	u32 flags, unused;
 };
 
 enum Flags { A_TRANSPOSED = 1, B_TRANSPOSED = 2, ACCUMULATE = 4, RELU = 8, BIAS_OF_ROWS = 16 };
 enum { THREADS = 256 };
 
-// What a factor is while it is multiplied. A word has DEPTH values that follow one another along k.
+// What a factor is in shared memory. A Word holds DEPTH values that follow each other along k. The
+// function word rounds values that were loaded, and packs them into a Word.
 struct FP32 {
 	enum { DEPTH = 1 };
 	typedef f32 Word;
@@ -40,8 +52,9 @@ struct BF16 {
 	static DEVICE_MEMBER void multiply(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) { multiply_bf16(c, a, b); }
 };
 
-// Parts of both factors: K values of k for SIDE rows of C, and for as many columns, in ROWS rows of words. One tile is filled while the other is
-// multiplied.
+// Shared memory, 32 KiB, or 16 KiB for BF16. A tile has K values along k for SIDE rows of C, from
+// A, and for SIDE columns of C, from B. It is stored in ROWS rows of words. There are two tiles:
+// threads fill one while slower threads still multiply the other.
 template <class Format, int SIDE> struct alignas(16) Tiles {
 	enum { K = 2048 / SIDE, ROWS = K / Format::DEPTH };
 	typedef typename Format::Word Word;
@@ -51,12 +64,15 @@ template <class Format, int SIDE> struct alignas(16) Tiles {
 	Tile tile[2];
 };
 
-// Where column i of a row of words lies: eight neighbours stay together, and those of four rows that a warp reads or writes at once are in different
-// banks.
+// Returns where column i of a row of words is stored. The exclusive or moves whole groups of eight
+// columns. It puts the groups that a warp accesses at once, one from each of four rows, into
+// different banks. Without it, these groups would be in the same eight banks.
 DEVICE u32 swizzled(u32 row, u32 i) { return i ^ (row ^ row / 4) % 4 * 8; }
 
-// What a thread brings of a factor: two groups of four values that lie beside each other in memory, of each tile. They are along the side if across, else along k.
-// Those of the next tile are on their way while the block multiplies this one.
+// A thread's share of the tiles of one factor: two groups of four values of each tile. The values
+// of a group are adjacent in memory. If `across`, they are adjacent along the side of C, otherwise
+// along k. The groups of the next tile are loaded into registers while the block multiplies the
+// present one.
 template <class Format, int SIDE> struct Part {
 	typedef Tiles<Format, SIDE> Shared;
 	typedef typename Shared::Word Word;
@@ -65,13 +81,16 @@ template <class Format, int SIDE> struct Part {
 		Word v[4];
 	};
 
-	const bool across, whole; // whole: four values can be read at once
-	const u64 step, apart;    // from tile to tile, and from group to group, in values
-	const f32 *from;          // where the first group of the next tile lies
-	u32 beside[2]; // how many values the matrix has along its side from the group on, at most 4
+	const bool across, whole; // whole: rows are aligned, so that a group can be loaded at once
+	const u64 step, apart;    // distance of tiles, and of the two groups of a tile, in values
+	const f32 *from;          // the first group of the next tile
+	// For each group, how many rows or columns the factor still has from there on, at most 4. If
+	// not across, only whether it is 0 matters.
+	u32 beside[2];
 	Four v[2];
 
-	// Row i, column k of the factor is value [i][k] of x, or [k][i] if across; the side has size values.
+	// Row i and column k of the factor is value [i][k] of x, or [k][i] if across. The tile has the
+	// rows from i0 on of `size`. For B, rows are columns of C.
 	DEVICE_MEMBER Part(const f32 *x, u64 ld, u64 i0, u64 size, bool across)
 		: across(across), whole(ld % 4 == 0 && (u64)x % 16 == 0), step(across ? Shared::K * ld : (u64)Shared::K), apart(across ? ld : SIDE == 64 ? (u64)16 : 64 * ld) {
 		from = x + (across ? depth(0) * ld + i0 + column(0) : (i0 + column(0)) * ld + depth(0));
@@ -82,11 +101,13 @@ template <class Format, int SIDE> struct Part {
 		}
 	}
 
-	// The place of group r in a tile. Pairs of rows are one thread's if across: they may be one row of words.
+	// The place of group r in a tile: depth along k, column along the side. If across, the two
+	// groups of a thread are neighbours along k, since BF16 packs values of both into one word.
 	DEVICE_MEMBER u32 depth(int r) const { return across ? THREAD / (SIDE / 4) * 2 + r : THREAD % 4 * 4 + (SIDE == 64 ? 16 * r : 0); }
 	DEVICE_MEMBER u32 column(int r) const { return across ? THREAD % (SIDE / 4) * 4 : THREAD / 4 + (SIDE == 64 ? 0 : 64 * r); }
 
-	// Fetches the groups of the next tile, which begins so many values of k before the end. There are zeros behind the end of the matrix.
+	// Loads the groups of the next tile into v. The factor has `left` more values along k. Values
+	// past its end are zeros.
 	DEVICE_MEMBER void fetch(u64 left) {
 		const u32 rest = left < Shared::K ? (u32)left : (u32)Shared::K;
 #pragma unroll
@@ -105,6 +126,7 @@ template <class Format, int SIDE> struct Part {
 		from += step;
 	}
 
+	// Stores the groups to a tile in shared memory.
 	DEVICE_MEMBER void put(Word (&tile)[Shared::ROWS][SIDE]) const {
 		if (across) {
 #pragma unroll
@@ -127,6 +149,7 @@ template <class Format, int SIDE> struct Part {
 	}
 };
 
+// Where the matrices of a block begin, and the row i and column j of C where its tile begins.
 struct Place {
 	const f32 *a, *b;
 	f32 *c;
@@ -137,7 +160,8 @@ template <int N> struct alignas(4 * N) Beside {
 	f32 v[N];
 };
 
-// Writes N sums that lie beside each other in C, at once where that is possible, with what is behind a product.
+// Stores N sums that are adjacent in a row of C, in one access if it is aligned and whole. It also
+// accumulates, and adds the bias and applies the ReLU. A NaN stays a NaN.
 template <int N> DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, const f32 (&sums)[N]) {
 	if (i >= a.m || j >= a.n) return;
 	f32 *to = c + i * a.ldc + j;
@@ -178,14 +202,19 @@ DEVICE Place place(const GemmArgs &a, u64 side) {
 	return {a.a + outer * a.a_outer + inner * a.a_inner, a.b + outer * a.b_outer + inner * a.b_inner, a.c + outer * a.c_outer + inner * a.c_inner, BLOCK_Y * side, BLOCK * side};
 }
 
-// How many values of k the factors have.
+// Returns the number of values along k of the block's factors.
 DEVICE u64 depth_of(const GemmArgs &a) {
 	const u64 before = BLOCK_Z % a.inners * a.k;
 	return a.all && a.all - before < a.k ? a.all - before : a.k;
 }
 
-// Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum. A warp that is idle only
-// brings what others need.
+// Goes along k and calls multiply(t, row) for each eight rows of words, which adds them to the
+// sums. An idle warp has no part of C. It only helps to bring tiles.
+//
+// One barrier for each tile is enough, because there are two. Without it, threads would multiply
+// words that are not stored yet, and a fast warp would overwrite a tile that others still multiply.
+// The loads of the next tile are issued right behind the barrier, and their latency is hidden by
+// the products.
 template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, bool idle, Multiply multiply) {
 	typedef Tiles<Format, SIDE> Shared;
 	Part<Format, SIDE> x(p.a, a.lda, p.i, a.m, (a.flags & A_TRANSPOSED) != 0), y(p.b, a.ldb, p.j, a.n, !(a.flags & B_TRANSPOSED));
@@ -210,7 +239,10 @@ template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmAr
 	}
 }
 
-// Each thread has fours of rows and of columns, 64 apart. Those of a warp are 16 rows and 32 columns, of 64 and 128 bytes of words: as few as can be.
+// The body of the float32 kernels. A thread has a square of 4×4 sums, or in a large tile 2×2 of
+// them, 64 rows or columns apart. One square of each lane of a warp covers 16 rows and 32 columns.
+// So one load of a warp reads 64 bytes of A or 128 of B from shared memory, and the rest is
+// broadcast; no other arrangement of 32 squares reads less.
 template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 	typedef Tiles<FP32, SIDE> Shared;
 	enum { FOURS = SIDE / 64 };
@@ -218,7 +250,8 @@ template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 	const Place p = place(a, SIDE);
 	const u32 warp = THREAD / 32, lane = THREAD % 32;
 	const u32 down = (warp / 2 * 4 + lane / 8 % 2 * 2 + lane % 2) * 4, along = (warp % 2 * 8 + lane / 16 * 4 + lane / 2 % 4) * 4;
-	const bool idle = p.i + warp / 2 * 16 >= a.m || p.j + warp % 2 * 32 >= a.n; // C ends before what the warp has
+	// C ends before the warp's part begins.
+	const bool idle = p.i + warp / 2 * 16 >= a.m || p.j + warp % 2 * 32 >= a.n;
 	f32 acc[FOURS][4][FOURS][4] = {};
 	tiles(a, p, sh, idle, [&](const typename Shared::Tile &t, u32 first) {
 #pragma unroll
@@ -241,7 +274,9 @@ template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 		for (int f = 0; f < FOURS; f++) put(a, p.c, p.i + down + 64 * (i / 4) + i % 4, p.j + along + 64 * f, acc[i / 4][i % 4][f]);
 }
 
-// Eight warps, two down and four across, have half and a quarter of the side each: EACH by EACH products of 16×8 on the matrix units.
+// The body of the kernels for tensor cores. The eight warps stand in two rows and four columns, so
+// a warp has SIDE / 2 rows and SIDE / 4 columns of the tile: EACH × EACH products of 16×8. kdev.cuh
+// says which values of a factor a lane holds.
 template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
 	typedef Tiles<Format, SIDE> Shared;
 	enum { EACH = SIDE / 32 };
@@ -282,6 +317,7 @@ template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
 			}
 }
 
+// A thread of a large tile has four times as many sums, so fewer blocks fit on a multiprocessor.
 KERNEL_CROWD(gemm_fp32, GemmArgs, THREADS, 3) { by_threads<64>(a); }
 KERNEL_CROWD(gemm_fp32_large, GemmArgs, THREADS, 2) { by_threads<128>(a); }
 KERNEL_CROWD(gemm_tf32, GemmArgs, THREADS, 3) { by_warps<TF32, 64>(a); }
