@@ -1,38 +1,55 @@
-// Chunks to factors of low rank, with error feedback: PowerSGD (Vogels, Karimireddy, Jaggi 2019), the twin of kernels/compress/powersgd.go. A block takes
-// a chunk, seen as a matrix M, from the gradient to the payload and what is left: P = M·Q of a random Q, the columns of P made orthonormal, Q = Mᵀ·P,
-// and all of it once more. Sums are in float64 and in the host's order, products are rounded before they are added, and so the payload has the host's
-// bits. No sum is split for that: sums along rows and along columns of P go in the host's four lanes, a thread for each, and those down a column of M one value
-// after the other; what runs beside each other are the sums of all rows, columns and ranks.
+// Encodes chunks as factors of low rank, with error feedback: PowerSGD (Vogels, Karimireddy, Jaggi
+// 2019). Twin of kernels/compress/powersgd.go.
+//
+// A chunk y = x + carry is seen as a matrix M of rows·cols values. From a random Q, the kernel
+// computes P = M·Q, makes the columns of P orthonormal and computes Q = Mᵀ·P. It does this twice.
+// The payload holds P and Q in float32, and decodes to P·Qᵀ. The residual is M − P·Qᵀ.
+//
+// A block takes one chunk from the gradient to the residual. The payload has the host's bits: sums
+// are in float64 and in the host's order, and products are rounded before they are added. So no sum
+// can be split over more threads than the host has lanes. Threads work in parallel on different
+// sums instead:
+//
+//  - P = M·Q: a sum along a row of M has four lanes, with a thread for each.
+//  - Q = Mᵀ·P: a sum down a column of M has one order, and one thread.
+//  - Inner products of columns of P: four lanes, in each of eight groups of a warp alike.
 #include "kdev.cuh"
 
+// One chunk. P and Q exist twice: p and q are scratch memory, and factors is in the payload.
 struct Matrix {
 	const f32 *x, *carry; // row by row; carry: 0 for none
-	f32 *residual;        // 0: nobody keeps it
-	f32 *decoded;         // P·Qᵀ
+	f32 *residual;        // receives M − P·Qᵀ; 0: not wanted
+	f32 *decoded;         // receives P·Qᵀ; holds M before that, if there is a carry
 	f64 *p, *q;           // column by column: [rank][rows] and [rank][cols]
-	f32 *factors;         // of the payload: [rows][rank], and behind it [cols][rank]
-	f64 limit;            // of the magnitudes in Q
-	u32 rows, cols, rank; // of one column, P is the chunk itself and Q is 1
-	u32 key_a, key_b;     // of the random Q
+	f32 *factors;         // receives P and Q, row by row: [rows][rank], then [cols][rank]
+	f64 limit;            // bounds the magnitudes in Q, or in P if cols is 1
+	u32 rows, cols, rank; // rank ≤ rows, cols, MOST_RANK. If cols is 1, P is M and Q is 1
+	u32 key_a, key_b;     // the key of the random Q
 };
 
 struct Matrices {
-	const Matrix *chunks;
+	const Matrix *chunks; // one for each block
 };
 
+// LANES is the number of lanes of a sum on the host. BATCH is the number of values of M that a
+// thread loads at once, and AHEAD that of vectors of four.
 enum { THREADS = 256, WARPS = THREADS / 32, LANES = 4, MOST_RANK = 64, BATCH = 8, AHEAD = 4 };
 
+// Shared memory: the norm of each column of P before it is made orthogonal to others.
 struct Norms {
 	f64 of_column[MOST_RANK];
 };
 
-// Adds what a value of M adds to the sums of R ranks. column is what it is multiplied by for the first of them.
+// Adds the products of one value of M to R sums, of R columns of the other factor. column is the
+// value of the first of these columns; the others are `apart` values from each other.
 template <u32 R> DEVICE void accumulate(f64 (&sum)[R], f32 v, const f64 *column, u64 apart) {
 #pragma unroll
 	for (u32 r = 0; r < R; r++) sum[r] = add(sum[r], mul((f64)v, column[r * apart]));
 }
 
-// The same of count values, one after the other, which are so far from each other. The next ones are on their way while these are used.
+// Does this for `count` values of M, in order. They are `step` values apart, and their partners in
+// a column `stride` values. The loads of the next BATCH values are issued before the present ones
+// are used.
 template <u32 R> DEVICE void accumulate_all(f64 (&sum)[R], const f32 *values, u64 step, u32 count, const f64 *column, u32 stride, u64 apart) {
 	IN_GLOBAL(values);
 	IN_GLOBAL(column);
@@ -62,13 +79,16 @@ template <u32 R> DEVICE void accumulate_all(f64 (&sum)[R], const f32 *values, u6
 	}
 }
 
-// The sum of four lanes beside each other, as the host adds them. It is the first one's.
+// Returns the sum of four neighbouring lanes, (a + b) + (c + d) as on the host, to the first of
+// them. All lanes of the warp must call it.
 DEVICE f64 four(f64 lane) {
 	lane = add(lane, shuffle_down(lane, 1));
 	return add(lane, shuffle_down(lane, 2));
 }
 
-// R columns of P = M·Q.
+// Computes R columns of P = M·Q, from column `first` on. Four threads take a row, with a lane of
+// its sum each. The values behind the last multiple of four belong to the first lane, as on the
+// host. Threads without a row take part in the shuffles.
 template <u32 R> DEVICE void multiply(const Matrix &a, const f32 *m, u32 first) {
 	const u32 lane = THREAD % LANES, whole = a.cols - a.cols % LANES;
 	const f64 *const q = a.q + (u64)first * a.cols;
@@ -90,7 +110,8 @@ template <u32 R> DEVICE void multiply(const Matrix &a, const f32 *m, u32 first) 
 	}
 }
 
-// R columns of Q = Mᵀ·P.
+// Computes R columns of Q = Mᵀ·P, from column `first` on. A thread takes a column of M. Its loads
+// are coalesced.
 template <u32 R> DEVICE void multiply_transposed(const Matrix &a, const f32 *m, u32 first) {
 	const f64 *const p = a.p + (u64)first * a.rows;
 	f64 *const q = a.q + (u64)first * a.cols;
@@ -102,7 +123,7 @@ template <u32 R> DEVICE void multiply_transposed(const Matrix &a, const f32 *m, 
 	}
 }
 
-// All columns of a product, as many at once as M is read for.
+// Computes all columns of P or of Q, up to four in one pass over M.
 template <bool TRANSPOSED> DEVICE void product(const Matrix &a, const f32 *m) {
 	u32 first = 0;
 	for (; first + 4 <= a.rank; first += 4) TRANSPOSED ? multiply_transposed<4>(a, m, first) : multiply<4>(a, m, first);
@@ -113,8 +134,9 @@ template <bool TRANSPOSED> DEVICE void product(const Matrix &a, const f32 *m) {
 	if (first < a.rank) TRANSPOSED ? multiply_transposed<1>(a, m, first) : multiply<1>(a, m, first);
 }
 
-// The inner product of two columns, for all threads of a warp, which take part: each four of them have the whole of it. Who writes to the columns
-// then writes after all have read.
+// Returns the inner product of two columns of P, to all lanes of a warp. All lanes must call it.
+// Each group of four lanes computes the whole sum, from the same addresses. Behind the barrier of
+// the warp, a lane may overwrite the columns. Without it, others might not have read them yet.
 DEVICE f64 dot(const f64 *x, const f64 *y, u32 n) {
 	const u32 lane = THREAD % LANES, whole = n - n % LANES;
 	f64 sum = 0;
@@ -127,9 +149,11 @@ DEVICE f64 dot(const f64 *x, const f64 *y, u32 n) {
 	return sum;
 }
 
-// Gram and Schmidt's procedure on the columns of P, in the order that loses fewest digits. The host takes from a column its parts along all
-// those before; here a column's part is taken from all those behind it, a warp for each, which is the same for each of them. A column that depends
-// on those before, but for rounding, becomes zero.
+// Makes the columns of P orthonormal by the modified Gram–Schmidt procedure, which loses fewest
+// digits. The host goes through the columns, and subtracts from each its components along all
+// columns before it. Here, once a column is a unit vector, its components are subtracted from all
+// columns behind it, with a warp for each of these. This changes neither the operations on a column
+// nor their order. A column that depends linearly on those before it, up to rounding, becomes zero.
 DEVICE void orthonormalize(const Matrix &a, Norms &sh) {
 	const u32 lane = THREAD % 32, warp = THREAD / 32;
 	for (u32 r = warp; r < a.rank; r += WARPS) {
@@ -137,6 +161,8 @@ DEVICE void orthonormalize(const Matrix &a, Norms &sh) {
 		const f64 norm = root(dot(v, v, a.rows));
 		if (lane == 0) sh.of_column[r] = norm;
 	}
+	// This barrier is not needed: warp 0 has written the norm of column 0 itself, and reads the
+	// norms of the other columns behind the barriers below.
 	sync(); // the norms are there
 	for (u32 r = 0; r < a.rank; r++) {
 		f64 *const u = a.p + (u64)r * a.rows;
@@ -145,19 +171,24 @@ DEVICE void orthonormalize(const Matrix &a, Norms &sh) {
 			const f64 scale = after > mul(1e-9, sh.of_column[r]) ? quotient(1.0, after) : 0.0;
 			for (u32 i = lane; i < a.rows; i += 32) u[i] = mul(u[i], scale);
 		}
+		// Without this barrier, warps would project on a vector that is not scaled yet.
 		sync(); // the column is a unit vector
 		for (u32 s = r + 1 + warp; s < a.rank; s += WARPS) {
 			f64 *const v = a.p + (u64)s * a.rows;
 			const f64 along = dot(u, v, a.rows);
 			for (u32 i = lane; i < a.rows; i += 32) v[i] = sub(v[i], mul(along, u[i]));
 		}
+		// Without this barrier, a warp would read a column from which another one still subtracts.
 		sync(); // nothing of it is left in those behind
 	}
 }
 
+// Rounds to float32, after bounding the magnitude.
 DEVICE f32 limited(f64 v, f64 limit) { return narrow(v < -limit ? -limit : v > limit ? limit : v); }
 
-// Writes the factors of the approximation of M.
+// Computes P and Q and writes them to the payload. Each barrier stands between the threads that
+// write a factor and other threads that read it. It also keeps a factor from being overwritten
+// while threads still read it.
 DEVICE void approximate(const Matrix &a, const f32 *m, Norms &sh) {
 	for (u32 i = THREAD; i < a.rank * a.cols; i += THREADS) a.q[i] = mul((f64)(i32)noise(a.key_a, a.key_b, i), 0x1p-31);
 	sync(); // the random vectors are there
@@ -173,13 +204,14 @@ DEVICE void approximate(const Matrix &a, const f32 *m, Norms &sh) {
 	for (u32 i = THREAD; i < a.cols * a.rank; i += THREADS) q[i] = limited(a.q[(u64)(i % a.rank) * a.cols + i / a.rank], a.limit);
 }
 
-// Writes M, of one column, and 1.
+// Writes the factors of a matrix of one column: M itself, and 1.
 DEVICE void keep(const Matrix &a, const f32 *m) {
 	for (u32 i = THREAD; i < a.rows; i += THREADS) a.factors[i] = limited((f64)m[i], a.limit);
 	if (THREAD == 0) a.factors[a.rows] = 1;
 }
 
-// Decodes the factors, and writes what they lack of M, which may be where the decoded values go.
+// Writes the decoded values P·Qᵀ, and the residual. m may be the memory of decoded, since a thread
+// loads its values of M before it stores to the same places.
 DEVICE void lose(const Matrix &a, const f32 *m) {
 	const u32 n = a.rows * a.cols;
 	const f32 *const p = a.factors, *const q = a.factors + (u64)a.rows * a.rank;
@@ -210,6 +242,7 @@ DEVICE void lose(const Matrix &a, const f32 *m) {
 	}
 }
 
+// Writes M = x + carry to decoded.
 DEVICE void feed(const Matrix &a) {
 	const u32 n = a.rows * a.cols;
 	for (u32 lo = 4 * THREAD; lo < n; lo += 4 * THREADS * AHEAD) {
@@ -231,10 +264,11 @@ DEVICE void feed(const Matrix &a) {
 	}
 }
 
-// Encodes a chunk for each block.
+// Encodes a chunk for each block. Without the first barrier, threads would read values of M that
+// others have not stored yet. Without the second, they would decode factors that are not written.
 KERNEL_CROWD(low_rank_encode, Matrices, THREADS, 3) {
 	SHARED(Norms, sh);
-	const Matrix c = a.chunks[BLOCK]; // a copy: no store can change it
+	const Matrix c = a.chunks[BLOCK]; // a copy in registers, which no store can alias
 	if (c.carry) feed(c);
 	const f32 *const m = c.carry ? c.decoded : c.x;
 	sync(); // what is encoded is there
