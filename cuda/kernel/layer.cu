@@ -1,40 +1,49 @@
-// What the layers of a model need besides products. Sums are in an order that depends on shapes alone.
+// Layers of models, except products (gemm.cu) and what only sequences need (sequence.cu). Twin of
+// package kernels/nn. The order of a sum depends on shapes alone, so a gradient has the same bits
+// in every run. It is not the order of the host, so the two agree within bounds (docs/gpu.md).
 #include "kdev.cuh"
 #include "order.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-// One value for each thread.
+// The arguments of a kernel with one value for each thread: z is computed from x and y, which is 0
+// if it is not used. z may be the same array as x or y.
 struct EachArgs {
 	f32 *z;
 	const f32 *x, *y;
 	u64 n;
 };
 
+// Returns the number of a thread in the grid.
 DEVICE u64 mine() { return BLOCK * THREADS + THREAD; }
 
+// A NaN stays a NaN.
 KERNEL(relu, EachArgs, THREADS) {
 	const u64 i = mine();
 	if (i < a.n) a.z[i] = a.x[i] > 0 || a.x[i] != a.x[i] ? a.x[i] : 0.0f;
 }
 
-// x is the result of the ReLU, y the gradient for it.
+// x is the result of the ReLU and y the gradient for it.
 KERNEL(relu_gradient, EachArgs, THREADS) {
 	const u64 i = mine();
 	if (i < a.n) a.z[i] = a.x[i] != 0 ? a.y[i] : 0.0f;
 }
 
-// Values times the factors of model.DropoutMask, which are drawn here. Key and number of the first value are read when the kernel runs: they
-// differ from run to run of a graph.
+// Multiplies values by the dropout mask, which is drawn here. Twin of DropoutMask in
+// worker/model/init.go.
+//
+// The key and the number of the first value are in memory, and not among the arguments, since they
+// differ from run to run of a captured graph, whose arguments are fixed.
 struct DropoutArgs {
 	f32 *z;
 	const f32 *x;
-	const u64 *key; // 2: the key, and the number of the first value
-	u64 n, threshold;
-	f32 keep;
+	const u64 *key; // two numbers: the key, and the number of the first value in the batch
+	u64 n, threshold; // a value whose 32 random bits are below threshold becomes 0
+	f32 keep;         // the others are multiplied by this
 	u32 unused;
 };
 
+// Returns random number n of a key. Each serves two values.
 DEVICE u64 draw(u64 key, u64 n) {
 	u64 x = key + (n + 1) * 0x9e3779b97f4a7c15ull;
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -49,12 +58,14 @@ KERNEL(dropout, DropoutArgs, THREADS) {
 	a.z[i] = mul(a.x[i], half < a.threshold ? 0.0f : a.keep);
 }
 
+// z = x + y.
 KERNEL(sum, EachArgs, THREADS) {
 	const u64 i = mine();
 	if (i < a.n) a.z[i] = add(a.x[i], a.y[i]);
 }
 
-// x·f with f = 1/(1 + exp(−2·√(2/π)·(x + c·x³))), and its derivative.
+// GELU(x) = x·f with f = 1/(1 + exp(−2·√(2/π)·(x + c·x³))) and c = 0.044715. Returns f. Twin of
+// geluFactor in kernels/nn/exp.go.
 DEVICE f32 gelu_factor(f32 x) {
 	const f32 v = add(x, mul(0.044715f, mul(mul(x, x), x)));
 	return quotient(1.0f, add(1.0f, exp_of(mul(-1.5957691f, v))));
@@ -65,7 +76,8 @@ KERNEL(gelu, EachArgs, THREADS) {
 	if (i < a.n) a.z[i] = mul(a.x[i], gelu_factor(a.x[i]));
 }
 
-// x is what the GELU was of, y the gradient for its result.
+// The derivative of GELU at x, times y. x is the argument of the GELU and y the gradient for its
+// result.
 KERNEL(gelu_gradient, EachArgs, THREADS) {
 	const u64 i = mine();
 	if (i >= a.n) return;
@@ -73,7 +85,8 @@ KERNEL(gelu_gradient, EachArgs, THREADS) {
 	a.z[i] = mul(a.y[i], add(f, mul(mul(mul(x, f), sub(1.0f, f)), inner)));
 }
 
-// The sum of each row of x. A warp has a row: each lane adds its values in order, then the lanes are folded.
+// The sum of each row of x. A warp takes a row: each lane adds every 32nd value in order, and a
+// butterfly of shuffles adds the lanes.
 struct RowSumsArgs {
 	f32 *sum;
 	const f32 *x;
@@ -90,21 +103,26 @@ KERNEL(row_sums, RowSumsArgs, THREADS) {
 	if (THREAD % 32 == 0) a.sum[row] = v;
 }
 
-// The sum of each column of x, and, if there is a y, of the products with its values. A block has BESIDE columns, the 32 bytes that memory hands
-// out at once: each thread adds every LANES-th value of one, in order, then the threads of a column are folded.
+// The sum of each column of x and, if there is a y, the sum of each column of the products x·y. A
+// block takes BESIDE columns, since eight float32 are one sector of memory. LANES threads share a
+// column: each adds every LANES-th value in order, and a tree in shared memory adds the threads'
+// sums.
 struct ColumnSumsArgs {
-	f32 *sum, *products;
-	const f32 *x, *y; // y: 0 for none
-	u64 rows, columns, accumulate;
+	f32 *sum, *products; // one value for each column; products: 0 without y
+	const f32 *x, *y;    // y: 0 for none
+	u64 rows, columns, accumulate; // accumulate: not 0 adds to sum and products, 0 overwrites them
 };
 
 enum { BESIDE = 8, LANES = THREADS / BESIDE };
 
+// Shared memory: a sum for each thread.
 struct Folds {
 	f32 v[LANES][BESIDE];
 };
 
-// Returns lane 0 of each column the sum of all its lanes. Who calls it again waits first.
+// Returns the sum over the lanes of a column to its lane 0. All threads of the block must call it.
+// Without the barrier in the loop, a lane would read a sum that is not stored yet. The caller needs
+// a barrier before it calls this again, since the last round has none behind its reads.
 DEVICE f32 fold_lanes(Folds &sh, f32 v) {
 	const u32 lane = THREAD / BESIDE, column = THREAD % BESIDE;
 	sh.v[lane][column] = v;
@@ -115,12 +133,14 @@ DEVICE f32 fold_lanes(Folds &sh, f32 v) {
 	return v;
 }
 
+// Stores a sum, or adds it to the value that is there.
 DEVICE void settle(f32 *to, f32 v, u64 accumulate) { *to = accumulate ? add(*to, v) : v; }
 
 KERNEL(column_sums, ColumnSumsArgs, THREADS) {
 	SHARED(Folds, sh);
 	const u64 column = BLOCK * BESIDE + THREAD % BESIDE;
-	const u64 lane = column < a.columns ? THREAD / BESIDE : a.rows; // behind the last column there is nothing to add
+	// Threads behind the last column have no rows. They stay, because fold_lanes needs all threads.
+	const u64 lane = column < a.columns ? THREAD / BESIDE : a.rows;
 	f32 sum = 0, products = 0;
 	stride(lane, a.rows, LANES, [&](u64 i) {
 		const u64 at = i * a.columns + column;
@@ -130,7 +150,7 @@ KERNEL(column_sums, ColumnSumsArgs, THREADS) {
 	});
 	sum = fold_lanes(sh, sum);
 	if (a.y) {
-		sync(); // what was folded has been read
+		sync(); // without it, sums that others still have to read would be overwritten
 		products = fold_lanes(sh, products);
 	}
 	if (THREAD >= BESIDE || column >= a.columns) return;
@@ -138,12 +158,13 @@ KERNEL(column_sums, ColumnSumsArgs, THREADS) {
 	if (a.y) settle(a.products + column, products, a.accumulate);
 }
 
-// Adds parts, arrays of n values, in order. Behind the sum of a product, which is rows of columns values, are its bias and its ReLU.
+// Adds the parts of a product that was split along k, in order. A bias and a ReLU may follow. A
+// thread takes one value.
 struct PartsArgs {
-	f32 *sum;
-	const f32 *parts, *bias; // bias: 0 for none
-	u64 count, n, columns;
-	u32 accumulate, relu;
+	f32 *sum;                // n values
+	const f32 *parts, *bias; // parts: n values each; bias: one value for each column, 0 for none
+	u64 count, n, columns;   // count: number of parts
+	u32 accumulate, relu;    // accumulate: not 0 adds to sum; relu: not 0 applies the ReLU
 };
 
 KERNEL(sum_parts, PartsArgs, THREADS) {
@@ -156,22 +177,26 @@ KERNEL(sum_parts, PartsArgs, THREADS) {
 	a.sum[i] = v;
 }
 
-// The windows of a convolution with stride 1: row (channel, row, column of the kernel), column (place in the result).
+// The windows of a convolution with stride 1, as a matrix for each image. Its row is a triple
+// (channel, row of the kernel, column of the kernel), and its column a place in the result.
 struct ConvArgs {
 	const f32 *from;
 	f32 *to;
 	u64 images, channels, height, width, kernel, pad, out_height, out_width;
 };
 
-// A thread has a place of a channel: the column of a square of rows.
+// Copies images to windows. A thread takes one place of one channel of one image, and writes its
+// kernel·kernel values, one in each row of the matrix. Neighbouring threads have neighbouring
+// places, so accesses are coalesced.
 KERNEL(windows, ConvArgs, THREADS) {
 	const u64 i = mine(), places = a.out_height * a.out_width, plane = i / places, place = i % places;
 	if (plane >= a.images * a.channels) return;
-	const u64 top = place / a.out_width, left = place % a.out_width; // in the padded image
+	// The window's place in the padded image.
+	const u64 top = place / a.out_width, left = place % a.out_width;
 	const f32 *from = a.from + plane * a.height * a.width;
 	f32 *to = a.to + plane * a.kernel * a.kernel * places + place;
 	for (u64 dy = 0; dy < a.kernel; dy++) {
-		const u64 y = top + dy - a.pad; // of what is above, as of what is below, the number is too large
+		const u64 y = top + dy - a.pad; // in the padding above it wraps around: also y ≥ height
 		for (u64 dx = 0; dx < a.kernel; dx++, to += places) {
 			const u64 x = left + dx - a.pad;
 			*to = y < a.height && x < a.width ? from[y * a.width + x] : 0.0f;
@@ -179,7 +204,8 @@ KERNEL(windows, ConvArgs, THREADS) {
 	}
 }
 
-// The gradient for the images: each value is the sum of those of the windows that hold it.
+// Adds the gradient for windows up to one for images. A thread takes one value of an image and sums
+// the values of all windows that hold it, in a fixed order. So there are no atomics.
 KERNEL(windows_gradient, ConvArgs, THREADS) {
 	const u64 i = mine(), plane = a.height * a.width, places = a.out_height * a.out_width, square = a.kernel * a.kernel;
 	if (i >= a.images * a.channels * plane) return;
@@ -195,6 +221,8 @@ KERNEL(windows_gradient, ConvArgs, THREADS) {
 	a.to[i] = v;
 }
 
+// Max-pooling over size×size windows, which do not overlap. at[i] is the place of the maximum in
+// window i, row by row. pool writes it and pool_gradient reads it.
 struct PoolArgs {
 	const f32 *from;
 	f32 *to;
@@ -202,7 +230,8 @@ struct PoolArgs {
 	u64 planes, height, width, size;
 };
 
-// Of equal values the first counts, and a NaN only if it is the first of its window.
+// A thread takes a window. Among equal values the first wins. A NaN wins only if it is the first
+// value of its window.
 KERNEL(pool, PoolArgs, THREADS) {
 	const u64 cols = a.width / a.size, outputs = a.height / a.size * cols, i = mine();
 	if (i >= a.planes * outputs) return;
@@ -220,7 +249,9 @@ KERNEL(pool, PoolArgs, THREADS) {
 	a.at[i] = (u8)place;
 }
 
-// A thread has a window, or a part of one, which no result is of: there the gradient is zero.
+// from is the gradient for the results, and to that for the planes. A thread takes a window and
+// writes all its values. At the lower and right edge, a window may be cut off. It has no result,
+// and its gradient is 0.
 KERNEL(pool_gradient, PoolArgs, THREADS) {
 	const u64 rows = a.height / a.size, cols = a.width / a.size, down = (a.height + a.size - 1) / a.size, along = (a.width + a.size - 1) / a.size;
 	const u64 i = mine(), plane = i / (down * along), row = i % (down * along) / along, col = i % along;
@@ -234,12 +265,14 @@ KERNEL(pool_gradient, PoolArgs, THREADS) {
 		for (u64 c = 0; c < a.size && left + c < a.width; c++) to[r * a.width + c] = r * a.size + c == place ? v : 0.0f;
 }
 
-// A row of logits for each label, a warp each: the loss in float64, the gradient times scale, and whether the label
-// has the largest logit, the first of equals.
+// The cross-entropy of rows of logits. For each row: the loss, in float64; the gradient of scale
+// times the loss; and 1 if the label has the largest logit, where among equals the first counts,
+// else 0. Twin of crossEntropy in kernels/nn/loss.go. A warp takes a row, and a lane every 32nd
+// class.
 struct LossArgs {
 	const f32 *logits;
 	const i32 *labels;
-	f32 *d; // 0: nobody wants it
+	f32 *d; // receives the gradient; 0: not wanted
 	f64 *losses;
 	u32 *correct;
 	u64 rows, classes;
@@ -252,7 +285,7 @@ KERNEL(cross_entropy, LossArgs, THREADS) {
 	const f32 *row = a.logits + r * a.classes;
 	const u64 label = (u64)a.labels[r];
 	f32 most = from_bits(0xff800000);
-	u64 best = a.classes; // of the lane: none yet
+	u64 best = a.classes; // of this lane; classes: none yet
 	bool number = true;
 	for (u64 j = lane; j < a.classes; j += 32) {
 		if (row[j] > most || (row[j] == most && j < best)) most = row[j], best = j;
@@ -264,7 +297,7 @@ KERNEL(cross_entropy, LossArgs, THREADS) {
 		const u64 at = shuffle_xor(best, w);
 		if (other > most || (other == most && at < best)) most = other, best = at;
 	}
-	if (row[0] != row[0]) best = 0; // nothing is larger than a NaN
+	if (row[0] != row[0]) best = 0; // as on the host, where nothing compares larger than a NaN
 	number = ballot(number) == 0xffffffffu;
 	const f64 largest = number ? most : from_bits(0x7fffffff);
 	f64 total = 0;

@@ -1,28 +1,41 @@
-// Layers for sequences. Rows are positions, of all sequences of a batch one after the other.
+// Layers for sequences. Twin of kernels/nn/sequence.go and kernels/nn/host_sequence.go, within the
+// bounds of docs/gpu.md. A row is one position of one sequence, and the sequences of a batch follow
+// one another. No kernel uses atomics: each sum has a fixed order.
 #include "kdev.cuh"
 #include "order.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
+// The arguments of embed and embed_gradient. In the latter, table, positions and y are gradients.
 struct EmbedArgs {
-	const f32 *x; // tokens
-	f32 *table, *positions;
-	f32 *y;
+	const f32 *x; // the token of each row, as a float32
+	f32 *table, *positions; // a vector of width values for each token, and for each position
+	f32 *y; // a vector for each row
+	// rows: of the batch; length: of a sequence; tokens: size of the vocabulary; accumulate: not
+	// 0 adds to the gradients, 0 overwrites them.
 	u64 rows, length, width, tokens, accumulate;
 };
 
+// y = table[token] + positions[position]. A thread takes one value.
 KERNEL(embed, EmbedArgs, THREADS) {
 	const u64 i = BLOCK * THREADS + THREAD, row = i / a.width, col = i % a.width;
 	if (row < a.rows) a.y[i] = add(a.table[(u64)a.x[row] * a.width + col], a.positions[row % a.length * a.width + col]);
 }
 
-// The rows of a token, of SPAN rows: each thread looks at EACH that follow one another.
+// Shared memory of embed_gradient: the rows with the block's token, among SPAN consecutive rows. A
+// thread looks at EACH consecutive ones.
 enum { EACH = 8, SPAN = THREADS * EACH };
 struct Found {
 	u32 row[SPAN], of_warp[WARPS];
 };
 
-// A block adds the gradients for one token, or, from block tokens on, for one position: in order of the rows.
+// Sums the gradients of the vectors of tokens and positions. Block b < tokens takes token b; the
+// others take a position each. Sums are in order of the rows, and a thread takes every 256th value
+// of the vector.
+//
+// For a token, the threads first list the rows that have it: a prefix sum over the block says where
+// each row goes in the list, so that the list is in order. The barrier of the scan also ends the
+// use of the list in the span before.
 KERNEL(embed_gradient, EmbedArgs, THREADS) {
 	SHARED(Found, sh);
 	if (BLOCK >= a.tokens) {
@@ -47,6 +60,8 @@ KERNEL(embed_gradient, EmbedArgs, THREADS) {
 #pragma unroll
 		for (u32 e = 0; e < EACH; e++)
 			if (mine >> e & 1) sh.row[at++] = THREAD * EACH + e;
+		// Without this barrier, threads would read rows that other threads have not listed yet. It
+		// also protects of_warp from the scan of the next span.
 		sync(); // all rows of the token are there
 		for (u64 col = THREAD; col < a.width; col += THREADS) {
 			f32 v = a.accumulate || from > 0 ? to[col] : 0.0f;
@@ -56,6 +71,7 @@ KERNEL(embed_gradient, EmbedArgs, THREADS) {
 	}
 }
 
+// Returns the maximum over the lanes of a warp, to every lane. All lanes must call it.
 DEVICE f32 most_of_warp(f32 v) {
 #pragma unroll
 	for (int w = 16; w > 0; w /= 2) {
@@ -65,12 +81,13 @@ DEVICE f32 most_of_warp(f32 v) {
 	return v;
 }
 
-// A warp for each row.
+// The arguments of LayerNorm and its gradient. Both kernels take a warp for each row, and a lane
+// takes every 32nd value of it. The gradients for w and b are made by column_sums in layer.cu.
 struct NormArgs {
-	const f32 *x, *w, *b, *dy;
-	f32 *y;     // the result, or the gradient for x
-	f32 *z;     // the normalized values
-	f32 *stats; // 1/deviation of each row
+	const f32 *x, *w, *b, *dy; // x, b: not used by the gradient; dy: only by it
+	f32 *y;     // receives the result, or the gradient for x
+	f32 *z;     // the normalized values: written by layer_norm, read by its gradient
+	f32 *stats; // 1/deviation of each row: written by layer_norm, read by its gradient
 	u64 rows, width;
 };
 
@@ -109,13 +126,15 @@ KERNEL(layer_norm_gradient, NormArgs, THREADS) {
 		a.y[row * a.width + i] = mul(scale, sub(sub(mul(dy[i], a.w[i]), mean), mul(z[i], slope)));
 }
 
-// Rows of scores, length of them for each head of each sequence, become weights: the softmax of scale times those of the
-// positions up to their own, and 0 after it. A warp for each row.
+// The softmax of attention, in place. There are `length` rows of scores for each head of each
+// sequence, of `length` values. A row becomes weights: the softmax of scale times the scores of the
+// positions up to its own, and 0 for later positions. A warp takes a row. No lane reads a value
+// that another lane stores, so there is no barrier.
 struct SoftmaxArgs {
-	f32 *p;       // scores, then weights; of the gradient, the weights
-	f32 *d;       // the gradient for the weights, then for the products of queries and keys
+	f32 *p; // scores, which become weights; in the gradient, the weights
+	f32 *d; // the gradient for the weights, which becomes that for the unscaled scores
 	u64 rows, length;
-	f32 scale;
+	f32 scale; // 1/√(size of a head)
 	u32 unused;
 };
 
