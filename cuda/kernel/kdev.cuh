@@ -74,9 +74,6 @@ DEVICE f64 add(f64 a, f64 b) { return __dadd_rn(a, b); }
 DEVICE f64 sub(f64 a, f64 b) { return __dsub_rn(a, b); }
 DEVICE f64 quotient(f64 a, f64 b) { return __ddiv_rn(a, b); }
 DEVICE f64 root(f64 a) { return __dsqrt_rn(a); }
-// Returns acc + a·b. The product of two float32 is exact in float64. So the fused operation has the
-// same bits as a product followed by a sum.
-DEVICE f64 add_product(f64 acc, f32 a, f32 b) { return __fma_rn((f64)a, (f64)b, acc); }
 DEVICE f32 narrow(f64 a) { return __double2float_rn(a); }
 DEVICE u32 bits_of(f32 v) { return __float_as_uint(v); }
 DEVICE f32 from_bits(u32 b) { return __uint_as_float(b); }
@@ -84,7 +81,6 @@ DEVICE f32 floor_of(f32 v) { return floorf(v); }
 DEVICE f32 exp_of(f32 v) { return expf(v); }
 DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
-DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __popc(v); }
 // Returns byte i of v, sign-extended to an int, in one instruction. The intrinsic __byte_perm
 // ignores the selector bit that replicates a sign.

@@ -134,10 +134,6 @@ DEVICE f64 add(f64 a, f64 b) { return a + b; }
 DEVICE f64 sub(f64 a, f64 b) { return a - b; }
 DEVICE f64 quotient(f64 a, f64 b) { return a / b; }
 DEVICE f64 root(f64 a) { return sqrt(a); }
-DEVICE f64 add_product(f64 acc, f32 a, f32 b) {
-	f64 p = (f64)a * (f64)b;
-	return acc + p;
-}
 DEVICE f32 narrow(f64 a) { return (f32)a; }
 DEVICE u32 bits_of(f32 v) { return (u32)emu::pack(v); }
 DEVICE f32 from_bits(u32 b) { return emu::unpack<f32>(b); }
@@ -145,7 +141,6 @@ DEVICE f32 floor_of(f32 v) { return floorf(v); }
 DEVICE f32 exp_of(f32 v) { return expf(v); }
 DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
-DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __builtin_popcount(v); }
 DEVICE int signed_byte(u32 v, u32 i) { return (signed char)(v >> 8 * i); }
 
