@@ -1,4 +1,4 @@
-"""Trains a small convolutional network in PyTorch, on Fashion-MNIST or MNIST, on GPUs where torch has them.
+"""Trains a small convolutional network in PyTorch, on Fashion-MNIST or MNIST, on GPUs if torch finds any.
 
     kintsugi train --workers 4 --fault "kill server/0 at step 100" -- python3 examples/python/fashion.py ~/data/fashion
 
@@ -20,7 +20,7 @@ import kintsugi
 
 
 def read(name):
-    """An IDX file, packed or not."""
+    """Returns the array in an IDX file, packed or not."""
     path = os.path.join(FOLDER, name)
     with gzip.open(path + ".gz") if os.path.exists(path + ".gz") else open(path, "rb") as f:
         b = f.read()

@@ -1,10 +1,10 @@
-"""Trains a small transformer in PyTorch to write on, character by character, what a text file begins.
+"""Trains a small transformer in PyTorch that continues a text, character by character.
 
     kintsugi train --workers 4 --fault "kill server/0 at step 200" -- python3 examples/python/gpt.py shakespeare.txt
 
 Any text of some 100,000 characters or more will do ("kintsugi data fetch shakespeare" gets one).
-Each evaluation shows what the model writes by then. It has what training a transformer takes: a
-warm-up, gradients that are clipped, and weight decay for matrices alone.
+Each evaluation shows how the model continues a text by then. The training has what a transformer
+needs: a warm-up, gradient clipping, and weight decay for matrices only.
 """
 
 import os
@@ -63,7 +63,7 @@ def device(module):
 
 
 def windows(codes, begins):
-    """Texts of CONTEXT letters, and the letters that follow each of theirs."""
+    """Returns the texts of CONTEXT letters that begin there, and for each letter the one after it."""
     x = torch.stack([codes[i : i + CONTEXT + 1] for i in begins])
     return x[:, :-1], x[:, 1:]
 
@@ -86,7 +86,7 @@ def evaluate(module):
 
 
 def write(module, codes, n):
-    """What the module writes behind codes, letter by letter."""
+    """Appends n letters to codes, drawn one by one from the module, and returns the whole text."""
     for _ in range(n):
         logits = module(torch.tensor([codes[-CONTEXT:]], device=device(module)))[0, -1]
         codes.append(torch.multinomial(logits.float().softmax(0), 1).item())

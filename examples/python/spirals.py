@@ -1,4 +1,4 @@
-"""Tells two spirals apart, with nothing but Python: what a program must give, in plain sight.
+"""Learns to tell two spirals apart, in plain Python: it shows all that a program must provide.
 
     kintsugi train --workers 2 --steps 300 -- python3 examples/python/spirals.py
 """
@@ -15,7 +15,7 @@ INPUTS, HIDDEN, EXAMPLES = 2, 24, 600
 
 
 def draw(n, seed):
-    """Points of two spirals, and which of them each is on."""
+    """Returns points of two spirals, each with the number of its spiral."""
     r = random.Random(seed)
     points = []
     for i in range(n):
@@ -29,7 +29,7 @@ TRAIN, TEST = draw(EXAMPLES, 1), draw(200, 2)
 
 
 def flat(values, name):
-    """The values of a tensor in row-major order, with numpy or without."""
+    """Returns the values of a tensor in row-major order, with numpy or without."""
     v = values[name]
     return v.reshape(-1) if hasattr(v, "reshape") else v
 

@@ -1,4 +1,4 @@
-"""Tells two spirals apart in JAX: a network of two layers, with dropout.
+"""Learns to tell two spirals apart in JAX: a network of two layers, with dropout.
 
     kintsugi train --workers 2 --fault "kill server/0 at step 100" -- python3 examples/python/spirals_jax.py
 """
@@ -15,7 +15,7 @@ import kintsugi
 
 
 def draw(n, seed):
-    """Points of two spirals, and which of them each is on."""
+    """Returns points of two spirals, each with the number of its spiral."""
     r = numpy.random.default_rng(seed)
     t, label = 3 * r.random(n), numpy.arange(n) % 2
     angle = 2.2 * t + numpy.pi * label
