@@ -28,8 +28,9 @@ const (
 	hostEvery    = 10 * 24 * time.Hour
 	together     = 0.05 // share of the deaths that also take the servers with the other replicas
 
-	memorySpeed = 4e9 // bytes per second that one core copies
-	storeSpeed  = 1e8 // in bytes per second, before the first save
+	networkSpeed = 1e9 // bytes per second between two servers
+	memorySpeed  = 4e9 // bytes per second that one core copies
+	storeSpeed   = 1e8 // in bytes per second, before the first save
 
 	restartTime  = 5 * time.Second // of a process, and of a host if a spare one is ready
 	failoverTime = 300 * time.Millisecond
@@ -39,15 +40,8 @@ const (
 // measurements. The conductor's loop owns it.
 type chooser struct {
 	now     choose.Option
-	most    int
-	outside bool
-	prices  cost.Prices
-
+	assumed choose.Conditions // of the view, before anything was measured
 	view    kintsugi.View
-	servers int
-	workers int
-	model   float64 // bytes of the parameters
-	state   float64 // bytes including the optimizer's state
 	tell    func(wish)
 	log     *slog.Logger
 
@@ -64,7 +58,7 @@ func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
 	}
 	for _, t := range s.Times {
 		if t.Transfer > 0 {
-			c.network.Add(c.model / t.Transfer.Seconds())
+			c.network.Add(c.assumed.Model / t.Transfer.Seconds())
 		}
 	}
 	if c.looked.IsZero() {
@@ -91,8 +85,8 @@ func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
 // replica, memory outside the process if servers have it. The running checkpoint is always there,
 // and chooses for itself how much it saves.
 func (c *chooser) options() []choose.Option {
-	list := []choose.Option{{Replicas: 1, Outside: c.outside, Running: true}}
-	for replicas := 2; replicas <= min(c.most, c.servers); replicas++ {
+	list := []choose.Option{{Replicas: 1, Outside: c.assumed.Outside, Running: true}}
+	for replicas := 2; replicas <= min(c.assumed.Most, c.assumed.Servers); replicas++ {
 		list = append(list, choose.Option{Replicas: replicas, Running: true})
 	}
 	return list
@@ -107,12 +101,8 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 	if !(seconds > 0) || c.network.Weight() < 3 {
 		return x, false
 	}
-	x = choose.Conditions{
-		Servers: c.servers, Workers: c.workers, Hosts: hostsOf(&c.view), Model: c.model, State: c.state, Step: seconds,
-		Network: c.network.Value(), Memory: memorySpeed, Store: storeSpeed, Together: together,
-		Restart: restartTime.Seconds(), Failover: failoverTime.Seconds(), Rework: -1, Outside: c.outside, Most: c.most,
-		ServerHour: c.prices.OnDemand.Server, WorkerHour: c.prices.OnDemand.Worker,
-	}
+	x = c.assumed
+	x.Step, x.Network = seconds, c.network.Value()
 	if l.store.Weight() >= 3 {
 		_, perByte := l.store.Fit()
 		x.Store = 1 / max(perByte, 1e-12)
@@ -120,8 +110,13 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 	if l.rework.Weight() >= 3 {
 		x.Rework = l.rework.Value()
 	}
-	died, lost := deaths(&c.view)
-	rates(&x, died, lost, float64(step)*seconds)
+	died := 0
+	for _, m := range c.view.Servers {
+		died += int(m.Incarnation) - 1
+	}
+	elapsed := float64(step) * seconds
+	x.ProcessEvery = choose.Rate(died, elapsed, x.ProcessEvery)
+	x.HostEvery = choose.Rate(len(c.view.Lost), elapsed, x.HostEvery)
 	return x, true
 }
 
@@ -138,21 +133,30 @@ func hostsOf(v *kintsugi.View) int {
 	return max(1, len(names))
 }
 
-// chooser returns the chooser for a view, or nil if the run does not choose.
-func (p *process) chooser(l *kintsugi.Layout, rule kintsugi.Rule, v kintsugi.View, self *announced) *chooser {
-	protects := p.protects()
-	if !protects.chooses {
-		return nil
-	}
+// assumed returns what is assumed about a run in a view before anything was measured.
+func (p *process) assumed(l *kintsugi.Layout, rule kintsugi.Rule, v *kintsugi.View) choose.Conditions {
 	prices, _, err := cost.Parse(p.Price)
 	if err != nil {
 		p.log.Warn("prices are not counted", "err", err)
 	}
-	model := 4 * float64(l.Values)
+	model, hosts := 4*float64(l.Values), hostsOf(v)
+	return choose.Conditions{
+		Servers: p.Servers, Workers: p.Workers, Hosts: hosts, Model: model, State: model * float64(1+kernels.Rule(rule).States()),
+		ProcessEvery: processEvery.Seconds() / float64(p.Servers), HostEvery: hostEvery.Seconds() / float64(hosts),
+		Network: networkSpeed, Memory: memorySpeed, Store: storeSpeed, Together: together,
+		Restart: restartTime.Seconds(), Failover: failoverTime.Seconds(), Rework: -1, Outside: p.Outside != "", Most: p.protects().most,
+		ServerHour: prices.OnDemand.Server, WorkerHour: prices.OnDemand.Worker,
+	}
+}
+
+// chooser returns the chooser for a view, or nil if the run does not choose.
+func (p *process) chooser(l *kintsugi.Layout, rule kintsugi.Rule, v kintsugi.View, self *announced) *chooser {
+	if !p.protects().chooses {
+		return nil
+	}
 	return &chooser{
-		now:  choose.Option{Replicas: max(1, v.Replicas), Outside: p.Outside != "" && v.Replicas <= 1, Running: true},
-		most: protects.most, outside: p.Outside != "", prices: prices,
-		view: v, servers: p.Servers, workers: p.Workers, model: model, state: model * float64(1+kernels.Rule(rule).States()), log: p.log,
+		now:     choose.Option{Replicas: max(1, v.Replicas), Outside: p.Outside != "" && v.Replicas <= 1, Running: true},
+		assumed: p.assumed(l, rule, &v), view: v, log: p.log,
 		tell: func(w wish) {
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), lease)

@@ -109,7 +109,7 @@ func runServer(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, name: p.called(), forgets: at.forgets(), log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
-		CopyEvery: p.protects().copies, NextAnswers: p.protects().next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saves().Steps, SaveAfter: p.saves().Time, Interval: p.interval(prob.layout),
+		CopyEvery: p.protects().copies, NextAnswers: p.protects().next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saves().Steps, SaveAfter: p.saves().Time, Interval: p.interval(prob.layout, schedule.Rule),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout, self), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.ConductorFence, Outside: outside,

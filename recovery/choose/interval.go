@@ -88,12 +88,12 @@ func (i *Interval) StepTime() float64 { return i.alone.Value() }
 // measurements leave that assumption a little weight.
 func (i *Interval) Cost() float64 {
 	weight := i.cost.Weight()
-	// A measured cost below the standard error is not known to be that small. If a measurement said
-	// by chance that saves are free, they would be made as fast as the store takes them.
 	took := i.took.Value()
 	if i.took.Weight() == 0 {
 		took = i.lasts
 	}
+	// A measured cost below the standard error is not known to be that small. If a measurement said
+	// by chance that saves are free, they would be made as fast as the store takes them.
 	noise := i.many.Value() * i.alone.Variance() / max(1, weight)
 	least := math.Sqrt(max(noise, i.cost.Uncertain()))
 	return (beside*took + weight*max(least, i.cost.Value())) / (1 + weight)
