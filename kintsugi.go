@@ -148,6 +148,11 @@ type View struct {
 	// nil and 0: from the line Keeps on, or from Line if Keeps is 0.
 	From []Line `json:"from,omitempty"`
 
+	// Losses says how often the run has lost shards: how many of its lines began because no server
+	// had some shard any more. A resumed run begins with the number of lines before it, as what
+	// ended each of them is not recorded.
+	Losses int `json:"losses,omitempty"`
+
 	// Continues says that Line is the line of the view before: every shard goes on with what its
 	// server holds, in memory or outside its process. The gradients that a head held may be gone
 	// with its process, so a step that not every shard has applied is decided anew.

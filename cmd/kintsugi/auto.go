@@ -116,7 +116,11 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 	}
 	elapsed := float64(step) * seconds
 	x.ProcessEvery = choose.Rate(died, elapsed, x.ProcessEvery)
-	x.HostEvery = choose.Rate(len(c.view.Lost), elapsed, x.HostEvery)
+	if x.Outside {
+		// Memory outside a process outlives the process but not the host, so a shard that was lost was
+		// lost with its host. Otherwise a loss is the death of a process, which is counted above.
+		x.HostEvery = choose.Rate(c.view.Losses, elapsed, x.HostEvery)
+	}
 	return x, true
 }
 

@@ -16,9 +16,8 @@ import (
 // capacity from chunks that move.
 const ages = 4
 
-// needed is the number of lines in a row that began with a shard coming back alone, after which a
-// secondary running checkpoint is no longer assumed to be needed rarely. One such line may be
-// chance.
+// needed is the number of losses of shards after which a secondary running checkpoint is no longer
+// assumed to be needed rarely. One loss may be chance.
 const needed = 2
 
 // planner plans the saves of the running checkpoint for the conductor of one view: one plan over
@@ -76,7 +75,7 @@ func (p *process) planner(l *kintsugi.Layout, self *announced) func(v kintsugi.V
 }
 
 func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsugi.View, log *slog.Logger) (*planner, error) {
-	if knobs.behind && v.Keeps != 0 && v.Line-v.Keeps >= needed {
+	if knobs.behind && v.Keeps != 0 && v.Losses >= needed {
 		knobs.fraction, knobs.period, knobs.behind = scarFraction, scarPeriod, false
 	}
 	cfg := scar.Config{Period: knobs.period, Fraction: knobs.fraction, Choice: knobs.choice, MaxAge: ages * knobs.period, Seed: uint64(v.Number)}
@@ -96,7 +95,7 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 	inner, err := scar.New(cfg)
 	p := &planner{Planner: inner, knobs: knobs, chunks: len(l.Chunks), log: log}
 	if knobs.adaptive {
-		p.learn = &learning{failures: float64(v.Line - 1), book: ledger.New(50), bytes: total, log: log}
+		p.learn = &learning{failures: float64(v.Losses), book: ledger.New(50), bytes: total, log: log}
 		if knobs.behind {
 			p.learn.rare = hostEvery.Seconds()
 		}

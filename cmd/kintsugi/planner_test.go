@@ -34,9 +34,9 @@ type saver struct {
 }
 
 // newSaver returns a run that goes on at step 2000 after some failures.
-func newSaver(t *testing.T, recovery string, failures kintsugi.Line, latency, model float64) *saver {
+func newSaver(t *testing.T, recovery string, failures int, latency, model float64) *saver {
 	t.Helper()
-	return newSaverIn(t, recovery, kintsugi.View{Line: 1 + failures}, latency, model)
+	return newSaverIn(t, recovery, kintsugi.View{Line: 1 + kintsugi.Line(failures), Losses: failures}, latency, model)
 }
 
 // newSaverIn is newSaver in a view, for any way to recover that has a running checkpoint.
@@ -121,7 +121,7 @@ func (s *saver) bytes(chunks []kintsugi.ChunkID) (sum uint64) {
 // take is not asked of it, and who fails rarely saves rarely.
 func TestAnAdaptivePlanFollowsTheStoreAndTheFailures(t *testing.T) {
 	type want struct{ period, interval kintsugi.Step }
-	settle := func(failures kintsugi.Line, latency, model float64) want {
+	settle := func(failures int, latency, model float64) want {
 		s := newSaver(t, "scar:adaptive", failures, latency, model)
 		s.run(3000)
 		k := s.p.knobs
@@ -161,15 +161,18 @@ func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
 // Gold believes that it is needed rarely until a run shows that it is not: with the second shard
 // that comes back alone it saves as scar:adaptive does.
 func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
-	rare, common := newSaverIn(t, "gold", kintsugi.View{Line: 2, Keeps: 1}, 0.001, 0.1), newSaverIn(t, "gold", kintsugi.View{Line: 3, Keeps: 1}, 0.001, 0.1)
-	scar := newSaverIn(t, "scar:adaptive", kintsugi.View{Line: 3, Keeps: 1}, 0.001, 0.1)
+	rare, common := newSaverIn(t, "gold", kintsugi.View{Line: 2, Keeps: 1, Losses: 1}, 0.001, 0.1), newSaverIn(t, "gold", kintsugi.View{Line: 3, Keeps: 1, Losses: 2}, 0.001, 0.1)
+	scar := newSaverIn(t, "scar:adaptive", kintsugi.View{Line: 3, Keeps: 1, Losses: 2}, 0.001, 0.1)
 	for _, s := range []*saver{rare, common, scar} {
 		s.run(1000)
 	}
 	if common.p.knobs.period != scar.p.knobs.period || common.plans != scar.plans || common.plans < 5*rare.plans {
 		t.Errorf("%d plans after a loss, %d after two; scar:adaptive makes %d", rare.plans, common.plans, scar.plans)
 	}
-	if resumed := newSaverIn(t, "gold", kintsugi.View{Line: 7}, 0.001, 0.1); resumed.p.knobs.period != longest {
+	if planned := newSaverIn(t, "gold", kintsugi.View{Line: 5, Keeps: 1, Losses: 1}, 0.001, 0.1); planned.p.knobs.period != rare.p.knobs.period {
+		t.Errorf("a run whose replicas were changed three times saves all bytes in %d steps, another one in %d", planned.p.knobs.period, rare.p.knobs.period)
+	}
+	if resumed := newSaverIn(t, "gold", kintsugi.View{Line: 7, Losses: 6}, 0.001, 0.1); resumed.p.knobs.period != longest {
 		t.Errorf("a run that was resumed saves all bytes in %d steps, and has lost no shard alone", resumed.p.knobs.period)
 	}
 }
@@ -181,8 +184,8 @@ func TestWhatWasLearntOutlivesAView(t *testing.T) {
 	for _, recovery := range []string{"gold", "scar:adaptive"} {
 		views := func(goesOn bool) *saver {
 			var s *saver
-			for line := range kintsugi.Line(20) {
-				next := newSaverIn(t, recovery, kintsugi.View{Line: 1 + line, Keeps: 1}, 0.001, 0.01)
+			for lost := range 20 {
+				next := newSaverIn(t, recovery, kintsugi.View{Line: 1 + kintsugi.Line(lost), Keeps: 1, Losses: lost}, 0.001, 0.01)
 				if s != nil && goesOn {
 					if err := next.p.goOn(s.p); err != nil {
 						t.Fatal(err)
@@ -191,7 +194,7 @@ func TestWhatWasLearntOutlivesAView(t *testing.T) {
 				s = next
 				s.run(60)
 			}
-			last := newSaverIn(t, recovery, kintsugi.View{Line: 21, Keeps: 1}, 0.001, 0.01)
+			last := newSaverIn(t, recovery, kintsugi.View{Line: 21, Keeps: 1, Losses: 20}, 0.001, 0.01)
 			if goesOn {
 				if err := last.p.goOn(s.p); err != nil {
 					t.Fatal(err)
@@ -201,7 +204,7 @@ func TestWhatWasLearntOutlivesAView(t *testing.T) {
 			return last
 		}
 		anew, learnt := views(false), views(true)
-		long := newSaverIn(t, recovery, kintsugi.View{Line: 20, Keeps: 1}, 0.001, 0.01)
+		long := newSaverIn(t, recovery, kintsugi.View{Line: 20, Keeps: 1, Losses: 19}, 0.001, 0.01)
 		long.run(3000)
 		if got, want := learnt.p.knobs.period, long.p.knobs.period; got > 2*want || want > 2*got || anew.p.knobs.period <= 2*want {
 			t.Errorf("%s: all bytes are saved in %d steps; in %d where each view learns anew, and %d in one that lasts", recovery, got, anew.p.knobs.period, want)

@@ -81,6 +81,7 @@ func (s *State) newPlaces(v *kintsugi.View) (list []kintsugi.Place) {
 func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
 	v.Continues, v.Keeps, v.Lost, v.Moved = false, cmp.Or(v.Keeps, v.Line), lost, nil
 	v.Line++
+	v.Losses++
 	for i := range v.Servers {
 		v.Servers[i].Since = v.Number
 	}

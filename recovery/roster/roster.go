@@ -380,6 +380,14 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 		s.keep(v)
 	}
 	switch {
+	case s.view == nil:
+		v.Losses = int(line)
+	case !v.Continues && (v.Keeps == 0 || len(v.Lost) > 0):
+		v.Losses = s.view.Losses + 1
+	default:
+		v.Losses = s.view.Losses
+	}
+	switch {
 	case v.Continues:
 		v.Reason = why + ": the line goes on, no step is taken back"
 	case v.Keeps != 0 && len(v.Lost) == 0:

@@ -548,7 +548,7 @@ func TestWithCopiesALineEndsWithAHead(t *testing.T) {
 				}
 			default:
 				back++
-				if v.Continues || v.Line != before.Line+1 || v.Keeps == 0 || v.Keeps > before.Line || !slices.Equal(v.Lost, lost) {
+				if v.Continues || v.Line != before.Line+1 || v.Losses != before.Losses+1 || v.Keeps == 0 || v.Keeps > before.Line || !slices.Equal(v.Lost, lost) {
 					t.Errorf("without the heads of %v: after %+v comes %+v", lost, before, v)
 				}
 			}
@@ -599,6 +599,9 @@ func TestALineKeepsTheOneBeforeWhereAShardOutlivesIt(t *testing.T) {
 				return
 			}
 			if v.Continues {
+				if v.Losses != before.Losses {
+					t.Errorf("after %+v comes %+v: a line that goes on has lost nothing", before, v)
+				}
 				return // see TestALineGoesOnAsLongAsEachShardHasAReplicaLeft, TestALineGoesOnWhereEveryNewLifeHoldsItsState
 			}
 			want := kintsugi.Line(0)
@@ -622,6 +625,15 @@ func TestALineKeepsTheOneBeforeWhereAShardOutlivesIt(t *testing.T) {
 				} else {
 					lost = nil
 				}
+			}
+			losses := int(v.Line) - 1
+			if before != nil {
+				if losses = before.Losses; want == 0 || len(lost) > 0 {
+					losses++
+				}
+			}
+			if v.Losses != losses {
+				t.Errorf("after %+v comes %+v, with %d losses, want %d", before, v, v.Losses, losses)
 			}
 			if v.Keeps != want || !slices.Equal(v.Lost, lost) {
 				t.Errorf("after %+v comes %+v, which keeps line %d without %v, want %d without %v", before, v, v.Keeps, v.Lost, want, lost)
