@@ -160,6 +160,16 @@ type Countable struct {
 	// takes over learns what became of tickets whose steps nobody has records of any more.
 	Version Step
 	Next    uint32
+
+	// Earlier lists, ascending, the counted pushes of Incarnation before that one, as far as their
+	// worker may still ask about them: at most one less than its credit.
+	Earlier []Counted
+}
+
+// Counted names a counted push of a known incarnation.
+type Counted struct {
+	Version  Step
+	Sequence uint32
 }
 
 // Never is the oldest countable version of a slot of which no push counts.

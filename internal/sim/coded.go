@@ -106,7 +106,7 @@ func (h *hand) settleFate(f fates.Fate, guess bool) {
 // checkFate checks a worker's opinion of the fate of a push.
 func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
 	counted, at := c.keeps(f.Push, h.session.line)
-	switch guess = guess || c.overtaken(f.Push); {
+	switch {
 	case f.Counted && counted:
 		c.residuals.Adopted++
 	case f.Counted && !guess:
@@ -121,29 +121,6 @@ func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
 			c.returned[f.Push] = true
 		}
 	}
-}
-
-// checkToldAdopted checks a report about an encoded push. A conductor takes for counted what was
-// sent before a push that is counted. So a worker with several open pushes that is not told that
-// one of them was late loses that push's part of the residual.
-func (c *Cluster) checkToldAdopted(h *hand, m kintsugi.Released, id kintsugi.PushID) {
-	if !c.overtaken(id) {
-		c.checkToldCounted(h, m, id)
-	}
-}
-
-// overtaken reports whether a push is not counted, but a later one of the same worker is.
-func (c *Cluster) overtaken(id kintsugi.PushID) bool {
-	h := c.oracle.lines[id.Line]
-	if _, counted := h.counted[id]; counted || c.cfg.Consistency.Credit < 2 {
-		return false
-	}
-	for p := range h.counted {
-		if p.Slot == id.Slot && p.Incarnation == id.Incarnation && p.Compare(id) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // keeps reports whether a push is counted on a line or on those that it continues, and in which
@@ -226,7 +203,7 @@ func (s *session) hears(m kintsugi.ConductorMessage) {
 		s.newest = max(s.newest, m.Step)
 		for _, id := range m.Counted {
 			if a.expects[id] {
-				s.c.checkToldAdopted(s.h, m, id)
+				s.c.checkToldCounted(s.h, m, id)
 			}
 			settle(fates.Fate{Push: id, Counted: true})
 		}

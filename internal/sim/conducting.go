@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -109,6 +110,16 @@ func (x *conducting) hold(id kintsugi.ShardID) {
 }
 
 func (x *conducting) answered(m kintsugi.ReplicaMessage) {
+	if t, ok := m.(kintsugi.Taken); ok && x.c.cfg.plant == onlyNewest {
+		t.Records = slices.Clone(t.Records)
+		m = t
+		for i := range t.Records {
+			t.Records[i].Countable = slices.Clone(t.Records[i].Countable)
+			for j := range t.Records[i].Countable {
+				t.Records[i].Countable[j].Earlier = nil
+			}
+		}
+	}
 	x.core.HandleReplica(x.c.wall(), m)
 	if s, ok := m.(kintsugi.Stable); ok && x.c.cfg.plant == earlyRelease {
 		for i := range x.shards {

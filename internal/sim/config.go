@@ -100,6 +100,7 @@ const (
 	earlyFlip            // a shard gives up the previous version outside its process before every shard is stable
 	ticketAlone          // only the ticket of an encoded push is sent again
 	takenBack            // an encoded push that a conductor was told of is taken for dropped when its version is passed
+	onlyNewest           // a commit names only the newest counted push of a worker
 )
 
 // schedule returns a schedule with different scalars in every step.

@@ -30,6 +30,7 @@ var planted = []struct {
 	{"a version outside that is given up before every shard is stable", earlyFlip, 0},
 	{"an encoded push that is told of again and not sent", ticketAlone, 0},
 	{"an encoded push that is taken for dropped and was counted", takenBack, 0},
+	{"a conductor that takes over and knows only the newest counted push of a worker", onlyNewest, 8300}, // a few runs in ten thousand
 }
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.
@@ -39,8 +40,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			for seed := range uint64(500) {
 				cfg := Draw(p.from+seed, map[bool]kintsugi.Step{true: 200}[p.from >= EveryFault])
-				if p.bug == ticketAlone || p.bug == takenBack {
-					cfg = drawCoded(seed)
+				if p.bug == ticketAlone || p.bug == takenBack || p.bug == onlyNewest {
+					cfg = drawCoded(p.from + seed)
 				}
 				cfg.plant = p.bug
 				if _, err := Run(cfg); err != nil {

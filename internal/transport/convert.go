@@ -78,13 +78,24 @@ func alongFrom(a *pb.Along) kintsugi.Along {
 }
 
 func countableTo(c kintsugi.Countable) *pb.Countable {
-	return &pb.Countable{Slot: uint32(c.Slot), Incarnation: uint64(c.Incarnation), Oldest: uint64(c.Oldest), Version: uint64(c.Version), Next: c.Next}
+	return &pb.Countable{
+		Slot: uint32(c.Slot), Incarnation: uint64(c.Incarnation), Oldest: uint64(c.Oldest), Version: uint64(c.Version), Next: c.Next, Earlier: each(c.Earlier, countedTo),
+	}
 }
 
 func countableFrom(c *pb.Countable) kintsugi.Countable {
 	return kintsugi.Countable{
 		Slot: kintsugi.Slot(c.Slot), Incarnation: kintsugi.Incarnation(c.Incarnation), Oldest: kintsugi.Step(c.Oldest), Version: kintsugi.Step(c.Version), Next: c.Next,
+		Earlier: each(c.Earlier, countedFrom),
 	}
+}
+
+func countedTo(c kintsugi.Counted) *pb.Counted {
+	return &pb.Counted{Version: uint64(c.Version), Sequence: c.Sequence}
+}
+
+func countedFrom(c *pb.Counted) kintsugi.Counted {
+	return kintsugi.Counted{Version: kintsugi.Step(c.Version), Sequence: c.Sequence}
 }
 
 func weightedTo(w kintsugi.Weighted) *pb.Weighted {

@@ -20,8 +20,8 @@ type Sizes struct {
 // Largest sizes of message parts on the wire, in bytes, with the longest varints.
 // TestNoMessageOfARunIsTooLong fills every field.
 const (
-	bytesPerPush   = 96 // a Weighted; a PushID takes less
-	bytesPerWorker = 64 // a Countable
+	bytesPerPush   = 96 // a Weighted and a Counted; a PushID takes less
+	bytesPerWorker = 64 // a Countable without Earlier
 	bytesPerChunk  = 48 // in all tables of a Stable; the tables of Taken, Released and Snapshot are smaller
 
 	// smallBytes is the limit for messages without tables, and for the parts of other messages

@@ -39,7 +39,11 @@ func longest(s Sizes) (between []proto.Message, told kintsugi.Released) {
 		Line: math.MaxUint64, Fence: math.MaxUint64, Decided: math.MaxUint64, Step: math.MaxUint64, Scale: 1, Want: math.MaxUint8,
 		Counted: times(s.Pushes, func(int) kintsugi.Weighted { return kintsugi.Weighted{Push: longestPush, Weight: 1} }),
 		Countable: times(s.Workers, func(int) kintsugi.Countable {
-			return kintsugi.Countable{Slot: math.MaxUint32, Incarnation: math.MaxUint64, Oldest: math.MaxUint64, Version: math.MaxUint64, Next: math.MaxUint32}
+			c := kintsugi.Countable{Slot: math.MaxUint32, Incarnation: math.MaxUint64, Oldest: math.MaxUint64, Version: math.MaxUint64, Next: math.MaxUint32}
+			c.Earlier = times(s.Pushes/s.Workers, func(int) kintsugi.Counted {
+				return kintsugi.Counted{Version: math.MaxUint64, Sequence: math.MaxUint32}
+			})
+			return c
 		}),
 		Optimizer: kintsugi.Optimizer{Rule: math.MaxUint8, LearningRate: 1, Momentum: 1, Beta1: 1, Beta2: 1, Epsilon: 1, WeightDecay: 1, Correction1: 1, Correction2: 1, DecayMatrices: true},
 	}
@@ -91,8 +95,10 @@ func TestTablesOfALargeShardArrive(t *testing.T) {
 	}
 	commit := kintsugi.Commit{
 		Line: 1, Fence: 2, Step: 1 << 20,
-		Counted:   times(sizes.Pushes, func(i int) kintsugi.Weighted { return kintsugi.Weighted{Push: longestPush, Weight: float32(i)} }),
-		Countable: times(sizes.Workers, func(i int) kintsugi.Countable { return kintsugi.Countable{Slot: kintsugi.Slot(i), Incarnation: 3} }),
+		Counted: times(sizes.Pushes, func(i int) kintsugi.Weighted { return kintsugi.Weighted{Push: longestPush, Weight: float32(i)} }),
+		Countable: times(sizes.Workers, func(i int) kintsugi.Countable {
+			return kintsugi.Countable{Slot: kintsugi.Slot(i), Incarnation: 3, Earlier: []kintsugi.Counted{{Version: 1}, {Version: 1, Sequence: 2}}}
+		}),
 	}
 	stable := kintsugi.Stable{Shard: 1, Fence: 2, Step: 3, Products: times(sizes.Chunks, fill)}
 	taken := kintsugi.Taken{

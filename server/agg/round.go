@@ -29,10 +29,12 @@ type Round struct {
 	counted  []kintsugi.PushID        // by the step that is committed and not yet released; ascending; nil: none
 	known    map[kintsugi.PushID]bool // pushes that are open (false) or counted by the committed step (true)
 
-	// last is, by slot, the newest gradient that a released step has counted. A worker sends its
-	// tickets in order, so a ticket that is not newer is a repetition. Without last, a ticket that
-	// is repeated after its step would count twice, where late gradients are applied.
-	last map[kintsugi.Slot]kintsugi.PushID
+	// last lists, by slot, the newest pushes of the newest incarnation that released steps have
+	// counted, ascending and as many as its credit. A worker sends its tickets in order, and asks
+	// again about all open ones before it sends new ones. So it asks about no push before those. A
+	// ticket that is not newer than all of them is a repetition. Without last, a ticket that is
+	// repeated after its step would count twice, where late gradients are applied.
+	last map[kintsugi.Slot][]kintsugi.PushID
 
 	floor map[kintsugi.Slot]kintsugi.Step // set by Begin
 	usual float64                         // squared norm of ordinary gradients, a moving average; 0: not known
@@ -45,7 +47,7 @@ type Round struct {
 func NewRound(cfg Config, released kintsugi.Step) *Round {
 	return &Round{
 		cfg: cfg, released: released, has: make(map[kintsugi.Slot]int), known: make(map[kintsugi.PushID]bool),
-		last: make(map[kintsugi.Slot]kintsugi.PushID), floor: make(map[kintsugi.Slot]kintsugi.Step),
+		last: make(map[kintsugi.Slot][]kintsugi.PushID), floor: make(map[kintsugi.Slot]kintsugi.Step),
 	}
 }
 
@@ -88,6 +90,9 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	if reason := r.tooLate(&t); reason != "" {
 		return Refuse, reason
 	}
+	if r.passed(t.Push) {
+		return Refuse, "late: a later gradient of its worker is counted"
+	}
 	if t.Examples == 0 || math.IsNaN(t.SquaredNorm) || math.IsInf(t.SquaredNorm, 0) || t.SquaredNorm < 0 {
 		return Refuse, fmt.Sprintf("ticket of %d examples with squared norm %v makes no sense", t.Examples, t.SquaredNorm)
 	}
@@ -101,17 +106,29 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	return Open, ""
 }
 
-// Newest returns the newest push of slot that a released step is known to have counted.
-func (r *Round) Newest(slot kintsugi.Slot) (p kintsugi.PushID, ok bool) {
-	p, ok = r.last[slot]
-	return p, ok
+// Newest returns the newest pushes of slot, ascending and of one incarnation, that released steps
+// are known to have counted: as many as its worker may still ask about. The round owns the list.
+func (r *Round) Newest(slot kintsugi.Slot) []kintsugi.PushID { return r.last[slot] }
+
+// Released reports whether a released step is known to have counted p. For such a p, Offer returns
+// Counted.
+func (r *Round) Released(p kintsugi.PushID) bool {
+	last := r.last[p.Slot]
+	if len(last) == 0 || last[0].Incarnation != p.Incarnation {
+		return false
+	}
+	// Nobody knows what became of a push before a full list. Its worker must not send it again.
+	if len(last) == r.cfg.credit() && p.Compare(last[0]) < 0 {
+		return true
+	}
+	_, found := slices.BinarySearchFunc(last, p, kintsugi.PushID.Compare)
+	return found
 }
 
-// Released reports whether a released step is known to have counted p, or a later push of its
-// worker. For such a p, Offer returns Counted.
-func (r *Round) Released(p kintsugi.PushID) bool {
-	last, ok := r.last[p.Slot]
-	return ok && last.Incarnation == p.Incarnation && p.Compare(last) <= 0
+// passed reports whether a later push of the worker of p is counted by a released step.
+func (r *Round) passed(p kintsugi.PushID) bool {
+	last := r.last[p.Slot]
+	return len(last) > 0 && last[0].Incarnation == p.Incarnation && p.Compare(last[len(last)-1]) < 0
 }
 
 // Counts reports whether p is counted, by the committed step or by a released one.
@@ -265,9 +282,16 @@ func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 // recognised when they are repeated.
 func (r *Round) Remember(counted []kintsugi.PushID) {
 	for _, p := range counted {
-		last, ok := r.last[p.Slot]
-		if !ok || p.Incarnation > last.Incarnation || p.Incarnation == last.Incarnation && p.Compare(last) > 0 {
-			r.last[p.Slot] = p
+		last := r.last[p.Slot]
+		if len(last) > 0 && p.Incarnation < last[0].Incarnation {
+			continue
 		}
+		if len(last) > 0 && p.Incarnation > last[0].Incarnation {
+			last = nil
+		}
+		if at, found := slices.BinarySearchFunc(last, p, kintsugi.PushID.Compare); !found {
+			last = slices.Insert(last, at, p)
+		}
+		r.last[p.Slot] = last[max(0, len(last)-r.cfg.credit()):]
 	}
 }

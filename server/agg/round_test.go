@@ -1,6 +1,7 @@
 package agg_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,4 +217,53 @@ func TestTicketsOfOneWorkerAreBounded(t *testing.T) {
 			t.Errorf("ticket %d of the next life has verdict %d: %s", seq, v, reason)
 		}
 	}
+}
+
+// A worker with credit for several gradients may hear nothing of any of them, and of those that its
+// conductors count some may be late. Whichever conductor it asks about one of its last gradients,
+// the answer is the truth; and none that is counted is ever taken for one that is not.
+func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		credit := rapid.IntRange(1, 5).Draw(t, "credit")
+		cfg := agg.Config{Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, PerWorker: credit, Credit: credit}
+		r := agg.NewRound(cfg, 100)
+		var sent []kintsugi.PushID
+		counted := make(map[kintsugi.PushID]bool)
+		p := ticket(0, 0, 0).Push
+		for range 40 {
+			if p.Sequence++; rapid.Bool().Draw(t, "reads") {
+				p.Version, p.Sequence = p.Version+1, 0
+			}
+			sent = append(sent, p)
+			if rapid.IntRange(0, 2).Draw(t, "counted") > 0 {
+				counted[p] = true
+				r.Remember([]kintsugi.PushID{p})
+			}
+			if rapid.IntRange(0, 5).Draw(t, "dies") == 0 {
+				next := agg.NewRound(cfg, 100)
+				known := slices.Clone(r.Newest(0))
+				for _, p := range rapid.Permutation(known).Draw(t, "remembered") {
+					next.Remember([]kintsugi.PushID{p})
+				}
+				r = next
+			}
+			newer := 0 // counted, after the one that is asked about
+			for _, q := range slices.Backward(sent) {
+				x := ticket(0, 0, 0)
+				x.Push = q
+				v, _ := r.Offer(x)
+				switch r.Leave(0, 2); { // it is forgotten again, if it was taken for a new one
+				case counted[q] && v != agg.Counted:
+					t.Fatalf("%v is counted, and has verdict %d; counted are %v", q, v, r.Newest(0))
+				case !counted[q] && newer == 0 && v != agg.Open:
+					t.Fatalf("%v is newer than all that are counted, and has verdict %d", q, v)
+				case !counted[q] && 0 < newer && newer < credit && v != agg.Refuse:
+					t.Fatalf("%v is not counted, and has verdict %d; counted are %v", q, v, r.Newest(0))
+				}
+				if counted[q] {
+					newer++
+				}
+			}
+		}
+	})
 }

@@ -233,18 +233,23 @@ func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
 	var list []kintsugi.Countable
 	for slot := range kintsugi.Slot(c.cfg.Slots) {
 		m, x := c.members[slot], kintsugi.Countable{Slot: slot}
-		newest, known := c.round.Newest(slot)
-		known = known && newest.Line == c.cfg.Line
+		counted := c.round.Newest(slot)
+		for len(counted) > 0 && counted[0].Line != c.cfg.Line {
+			counted = counted[1:] // of a line that this one keeps: nobody asks about it
+		}
 		switch {
 		case m != nil:
 			x.Incarnation, x.Oldest = m.incarnation, c.round.Oldest(slot, step)
-		case known:
-			x.Incarnation, x.Oldest = newest.Incarnation, kintsugi.Never
+		case len(counted) > 0:
+			x.Incarnation, x.Oldest = counted[0].Incarnation, kintsugi.Never
 		default:
 			continue
 		}
-		if known && newest.Incarnation == x.Incarnation {
-			x.Version, x.Next = newest.Version, newest.Sequence+1
+		if n := len(counted) - 1; n >= 0 && counted[n].Incarnation == x.Incarnation {
+			x.Version, x.Next = counted[n].Version, counted[n].Sequence+1
+			for _, p := range counted[:n] {
+				x.Earlier = append(x.Earlier, kintsugi.Counted{Version: p.Version, Sequence: p.Sequence})
+			}
 		}
 		list = append(list, x)
 	}

@@ -119,12 +119,15 @@ func (c *Conductor) takeOver(now time.Time) {
 	c.proceed(now)
 }
 
-// countedBefore returns the newest push of each worker that had been counted when a step was
+// countedBefore returns the newest pushes of each worker that had been counted when a step was
 // decided.
 func countedBefore(m kintsugi.Commit) (list []kintsugi.PushID) {
 	for _, x := range m.Countable {
-		if x.Next > 0 {
-			list = append(list, kintsugi.PushID{Line: m.Line, Slot: x.Slot, Incarnation: x.Incarnation, Version: x.Version, Sequence: x.Next - 1})
+		if x.Next == 0 {
+			continue
+		}
+		for _, p := range slices.Concat(x.Earlier, []kintsugi.Counted{{Version: x.Version, Sequence: x.Next - 1}}) {
+			list = append(list, kintsugi.PushID{Line: m.Line, Slot: x.Slot, Incarnation: x.Incarnation, Version: p.Version, Sequence: p.Sequence})
 		}
 	}
 	return list

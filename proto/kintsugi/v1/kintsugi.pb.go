@@ -1516,6 +1516,7 @@ type Countable struct {
 	Oldest        uint64                 `protobuf:"varint,3,opt,name=oldest,proto3" json:"oldest,omitempty"`   // 2^64-1: the slot has no member
 	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of its newest gradient that released steps have counted
 	Next          uint32                 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`       // the sequence after that one's; 0: none is counted
+	Earlier       []*Counted             `protobuf:"bytes,6,rep,name=earlier,proto3" json:"earlier,omitempty"`  // of the same incarnation, ascending
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1585,6 +1586,65 @@ func (x *Countable) GetNext() uint32 {
 	return 0
 }
 
+func (x *Countable) GetEarlier() []*Counted {
+	if x != nil {
+		return x.Earlier
+	}
+	return nil
+}
+
+type Counted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Sequence      uint32                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Counted) Reset() {
+	*x = Counted{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Counted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Counted) ProtoMessage() {}
+
+func (x *Counted) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Counted.ProtoReflect.Descriptor instead.
+func (*Counted) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Counted) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Counted) GetSequence() uint32 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 type Optimizer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rule          uint32                 `protobuf:"varint,1,opt,name=rule,proto3" json:"rule,omitempty"`
@@ -1603,7 +1663,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1675,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1688,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Optimizer) GetRule() uint32 {
@@ -1718,7 +1778,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1790,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1803,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Commit) GetLine() uint64 {
@@ -1821,7 +1881,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +1893,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +1906,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Members) GetLine() uint64 {
@@ -1888,7 +1948,7 @@ type MembersKnown struct {
 
 func (x *MembersKnown) Reset() {
 	*x = MembersKnown{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1960,7 @@ func (x *MembersKnown) String() string {
 func (*MembersKnown) ProtoMessage() {}
 
 func (x *MembersKnown) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +1973,7 @@ func (x *MembersKnown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersKnown.ProtoReflect.Descriptor instead.
 func (*MembersKnown) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MembersKnown) GetShard() uint32 {
@@ -1948,7 +2008,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2020,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2033,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Take) GetLine() uint64 {
@@ -2013,7 +2073,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2085,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2098,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Taken) GetShard() uint32 {
@@ -2108,7 +2168,7 @@ type Adopt struct {
 
 func (x *Adopt) Reset() {
 	*x = Adopt{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2180,7 @@ func (x *Adopt) String() string {
 func (*Adopt) ProtoMessage() {}
 
 func (x *Adopt) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2193,7 @@ func (x *Adopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopt.ProtoReflect.Descriptor instead.
 func (*Adopt) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Adopt) GetLine() uint64 {
@@ -2182,7 +2242,7 @@ type Stable struct {
 
 func (x *Stable) Reset() {
 	*x = Stable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2254,7 @@ func (x *Stable) String() string {
 func (*Stable) ProtoMessage() {}
 
 func (x *Stable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2267,7 @@ func (x *Stable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stable.ProtoReflect.Descriptor instead.
 func (*Stable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stable) GetShard() uint32 {
@@ -2339,7 +2399,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2411,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2424,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Follow) GetLine() uint64 {
@@ -2442,7 +2502,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2514,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2527,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Snapshot) GetStep() uint64 {
@@ -2499,7 +2559,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2571,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2584,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
 }
 
 type Released struct {
@@ -2542,7 +2602,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2614,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2627,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Released) GetLine() uint64 {
@@ -2630,7 +2690,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2702,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2715,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Refused) GetPush() *PushID {
@@ -2690,7 +2750,7 @@ type Received struct {
 
 func (x *Received) Reset() {
 	*x = Received{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2762,7 @@ func (x *Received) String() string {
 func (*Received) ProtoMessage() {}
 
 func (x *Received) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2775,7 @@ func (x *Received) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Received.ProtoReflect.Descriptor instead.
 func (*Received) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Received) GetPush() *PushID {
@@ -2755,7 +2815,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2827,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2840,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Saved) GetShard() uint32 {
@@ -2850,7 +2910,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2922,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2935,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Done) GetStep() uint64 {
@@ -2914,7 +2974,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +2986,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +2999,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadRequest) GetLine() uint64 {
@@ -2987,7 +3047,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2999,7 +3059,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3012,7 +3072,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchRequest) GetLine() uint64 {
@@ -3059,7 +3119,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3131,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3144,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StepEvent) GetLine() uint64 {
@@ -3251,7 +3311,7 @@ type Timeline struct {
 
 func (x *Timeline) Reset() {
 	*x = Timeline{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3323,7 @@ func (x *Timeline) String() string {
 func (*Timeline) ProtoMessage() {}
 
 func (x *Timeline) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3336,7 @@ func (x *Timeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timeline.ProtoReflect.Descriptor instead.
 func (*Timeline) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Timeline) GetWorkers() []*WorkerTime {
@@ -3306,7 +3366,7 @@ type WorkerTime struct {
 
 func (x *WorkerTime) Reset() {
 	*x = WorkerTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3378,7 @@ func (x *WorkerTime) String() string {
 func (*WorkerTime) ProtoMessage() {}
 
 func (x *WorkerTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3391,7 @@ func (x *WorkerTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerTime.ProtoReflect.Descriptor instead.
 func (*WorkerTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkerTime) GetSlot() uint32 {
@@ -3382,7 +3442,7 @@ type ShardTime struct {
 
 func (x *ShardTime) Reset() {
 	*x = ShardTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3454,7 @@ func (x *ShardTime) String() string {
 func (*ShardTime) ProtoMessage() {}
 
 func (x *ShardTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3467,7 @@ func (x *ShardTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardTime.ProtoReflect.Descriptor instead.
 func (*ShardTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShardTime) GetShard() uint32 {
@@ -3457,7 +3517,7 @@ type GradientTime struct {
 
 func (x *GradientTime) Reset() {
 	*x = GradientTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3529,7 @@ func (x *GradientTime) String() string {
 func (*GradientTime) ProtoMessage() {}
 
 func (x *GradientTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3542,7 @@ func (x *GradientTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GradientTime.ProtoReflect.Descriptor instead.
 func (*GradientTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GradientTime) GetSlot() uint32 {
@@ -3531,7 +3591,7 @@ type CheckpointEvent struct {
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3603,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3616,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{39}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -3643,7 +3703,7 @@ type PartialEvent struct {
 
 func (x *PartialEvent) Reset() {
 	*x = PartialEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3715,7 @@ func (x *PartialEvent) String() string {
 func (*PartialEvent) ProtoMessage() {}
 
 func (x *PartialEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3728,7 @@ func (x *PartialEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
 func (*PartialEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{40}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PartialEvent) GetLine() uint64 {
@@ -3726,7 +3786,7 @@ type StandEvent struct {
 
 func (x *StandEvent) Reset() {
 	*x = StandEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3798,7 @@ func (x *StandEvent) String() string {
 func (*StandEvent) ProtoMessage() {}
 
 func (x *StandEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3811,7 @@ func (x *StandEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandEvent.ProtoReflect.Descriptor instead.
 func (*StandEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StandEvent) GetLine() uint64 {
@@ -3800,7 +3860,7 @@ type ExposureEvent struct {
 
 func (x *ExposureEvent) Reset() {
 	*x = ExposureEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3872,7 @@ func (x *ExposureEvent) String() string {
 func (*ExposureEvent) ProtoMessage() {}
 
 func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3885,7 @@ func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
 func (*ExposureEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExposureEvent) GetLine() uint64 {
@@ -3861,7 +3921,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +3933,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +3946,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{43}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Exposure) GetSquared() float64 {
@@ -4020,13 +4080,17 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x03own\x18\x05 \x01(\x01R\x03own\"K\n" +
 	"\bWeighted\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x02R\x06weight\"\x87\x01\n" +
+	"\x06weight\x18\x02 \x01(\x02R\x06weight\"\xb7\x01\n" +
 	"\tCountable\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
 	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x12\n" +
-	"\x04next\x18\x05 \x01(\rR\x04next\"\xb4\x02\n" +
+	"\x04next\x18\x05 \x01(\rR\x04next\x12.\n" +
+	"\aearlier\x18\x06 \x03(\v2\x14.kintsugi.v1.CountedR\aearlier\"?\n" +
+	"\aCounted\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\rR\bsequence\"\xb4\x02\n" +
 	"\tOptimizer\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\rR\x04rule\x12#\n" +
 	"\rlearning_rate\x18\x02 \x01(\x02R\flearningRate\x12\x1a\n" +
@@ -4256,7 +4320,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -4274,101 +4338,103 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*Along)(nil),            // 13: kintsugi.v1.Along
 	(*Weighted)(nil),         // 14: kintsugi.v1.Weighted
 	(*Countable)(nil),        // 15: kintsugi.v1.Countable
-	(*Optimizer)(nil),        // 16: kintsugi.v1.Optimizer
-	(*Commit)(nil),           // 17: kintsugi.v1.Commit
-	(*Members)(nil),          // 18: kintsugi.v1.Members
-	(*MembersKnown)(nil),     // 19: kintsugi.v1.MembersKnown
-	(*Take)(nil),             // 20: kintsugi.v1.Take
-	(*Taken)(nil),            // 21: kintsugi.v1.Taken
-	(*Adopt)(nil),            // 22: kintsugi.v1.Adopt
-	(*Stable)(nil),           // 23: kintsugi.v1.Stable
-	(*Follow)(nil),           // 24: kintsugi.v1.Follow
-	(*Snapshot)(nil),         // 25: kintsugi.v1.Snapshot
-	(*Joined)(nil),           // 26: kintsugi.v1.Joined
-	(*Released)(nil),         // 27: kintsugi.v1.Released
-	(*Refused)(nil),          // 28: kintsugi.v1.Refused
-	(*Received)(nil),         // 29: kintsugi.v1.Received
-	(*Saved)(nil),            // 30: kintsugi.v1.Saved
-	(*Done)(nil),             // 31: kintsugi.v1.Done
-	(*ReadRequest)(nil),      // 32: kintsugi.v1.ReadRequest
-	(*WatchRequest)(nil),     // 33: kintsugi.v1.WatchRequest
-	(*StepEvent)(nil),        // 34: kintsugi.v1.StepEvent
-	(*Timeline)(nil),         // 35: kintsugi.v1.Timeline
-	(*WorkerTime)(nil),       // 36: kintsugi.v1.WorkerTime
-	(*ShardTime)(nil),        // 37: kintsugi.v1.ShardTime
-	(*GradientTime)(nil),     // 38: kintsugi.v1.GradientTime
-	(*CheckpointEvent)(nil),  // 39: kintsugi.v1.CheckpointEvent
-	(*PartialEvent)(nil),     // 40: kintsugi.v1.PartialEvent
-	(*StandEvent)(nil),       // 41: kintsugi.v1.StandEvent
-	(*ExposureEvent)(nil),    // 42: kintsugi.v1.ExposureEvent
-	(*Exposure)(nil),         // 43: kintsugi.v1.Exposure
+	(*Counted)(nil),          // 16: kintsugi.v1.Counted
+	(*Optimizer)(nil),        // 17: kintsugi.v1.Optimizer
+	(*Commit)(nil),           // 18: kintsugi.v1.Commit
+	(*Members)(nil),          // 19: kintsugi.v1.Members
+	(*MembersKnown)(nil),     // 20: kintsugi.v1.MembersKnown
+	(*Take)(nil),             // 21: kintsugi.v1.Take
+	(*Taken)(nil),            // 22: kintsugi.v1.Taken
+	(*Adopt)(nil),            // 23: kintsugi.v1.Adopt
+	(*Stable)(nil),           // 24: kintsugi.v1.Stable
+	(*Follow)(nil),           // 25: kintsugi.v1.Follow
+	(*Snapshot)(nil),         // 26: kintsugi.v1.Snapshot
+	(*Joined)(nil),           // 27: kintsugi.v1.Joined
+	(*Released)(nil),         // 28: kintsugi.v1.Released
+	(*Refused)(nil),          // 29: kintsugi.v1.Refused
+	(*Received)(nil),         // 30: kintsugi.v1.Received
+	(*Saved)(nil),            // 31: kintsugi.v1.Saved
+	(*Done)(nil),             // 32: kintsugi.v1.Done
+	(*ReadRequest)(nil),      // 33: kintsugi.v1.ReadRequest
+	(*WatchRequest)(nil),     // 34: kintsugi.v1.WatchRequest
+	(*StepEvent)(nil),        // 35: kintsugi.v1.StepEvent
+	(*Timeline)(nil),         // 36: kintsugi.v1.Timeline
+	(*WorkerTime)(nil),       // 37: kintsugi.v1.WorkerTime
+	(*ShardTime)(nil),        // 38: kintsugi.v1.ShardTime
+	(*GradientTime)(nil),     // 39: kintsugi.v1.GradientTime
+	(*CheckpointEvent)(nil),  // 40: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 41: kintsugi.v1.PartialEvent
+	(*StandEvent)(nil),       // 42: kintsugi.v1.StandEvent
+	(*ExposureEvent)(nil),    // 43: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 44: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	9,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
 	11, // 1: kintsugi.v1.WorkerMessage.ticket:type_name -> kintsugi.v1.Ticket
 	10, // 2: kintsugi.v1.ConductorMessage.admitted:type_name -> kintsugi.v1.Admitted
-	27, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
-	28, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
-	31, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
-	20, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
-	18, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
-	17, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
-	27, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
-	31, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
-	22, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
-	21, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
-	19, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
-	23, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
-	30, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
-	25, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
-	26, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
-	20, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
-	17, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
-	17, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
-	27, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
-	24, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
-	21, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
-	23, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
-	29, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
-	28, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
-	34, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	39, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
-	31, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	40, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	42, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
-	41, // 32: kintsugi.v1.RunEvent.stand:type_name -> kintsugi.v1.StandEvent
+	28, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
+	29, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
+	32, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
+	21, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
+	19, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
+	18, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
+	28, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
+	32, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
+	23, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
+	22, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
+	20, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
+	24, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
+	31, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
+	26, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
+	27, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
+	21, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
+	18, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
+	18, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
+	28, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
+	25, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
+	22, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
+	24, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
+	30, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
+	29, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
+	35, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
+	40, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	32, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
+	41, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	43, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	42, // 32: kintsugi.v1.RunEvent.stand:type_name -> kintsugi.v1.StandEvent
 	0,  // 33: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
 	13, // 34: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
 	12, // 35: kintsugi.v1.Ticket.spans:type_name -> kintsugi.v1.Spans
 	0,  // 36: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	14, // 37: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	16, // 38: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	15, // 39: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	15, // 40: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	17, // 41: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	0,  // 42: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
-	17, // 43: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 44: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 45: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 46: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 47: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	38, // 48: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	35, // 49: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
-	36, // 50: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
-	37, // 51: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
-	12, // 52: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
-	43, // 53: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 54: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	33, // 55: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 56: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 57: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 58: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 59: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	57, // [57:60] is the sub-list for method output_type
-	54, // [54:57] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	16, // 37: kintsugi.v1.Countable.earlier:type_name -> kintsugi.v1.Counted
+	14, // 38: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	17, // 39: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	15, // 40: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	15, // 41: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	18, // 42: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	0,  // 43: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
+	18, // 44: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 45: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 46: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 47: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 48: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	39, // 49: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	36, // 50: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
+	37, // 51: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
+	38, // 52: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
+	12, // 53: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
+	44, // 54: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 55: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	34, // 56: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 57: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 58: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 59: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 60: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	58, // [58:61] is the sub-list for method output_type
+	55, // [55:58] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -4431,7 +4497,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
