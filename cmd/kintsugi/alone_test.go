@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-// newEtcd starts an etcd, which ends with the test.
+// newEtcd starts an etcd that ends with the test.
 func newEtcd(t *testing.T) (endpoint string, client *etcd.Client) {
 	t.Helper()
 	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
@@ -25,7 +25,8 @@ func newEtcd(t *testing.T) (endpoint string, client *etcd.Client) {
 	return e.Endpoint(), client
 }
 
-// A process of another release, or with other settings, that is started by mistake takes nobody's place.
+// A process of another release, or with other settings, that is started by mistake takes no
+// process's place.
 func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	endpoint, client := newEtcd(t)
@@ -43,9 +44,9 @@ func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A process whose place another one has taken ends, with a status that says not to start it again:
-// it would wait for nothing, or take the place back. What others dial is the host that was given,
-// for a certificate may have its name alone.
+// A process whose place another process has taken ends. Its exit status says not to start it again:
+// it would only wait, or take the place back. Others dial the host name that was given, since a
+// certificate may name only that host.
 func TestAPlaceHasOneProcess(t *testing.T) {
 	t.Parallel()
 	endpoint, client := newEtcd(t)

@@ -8,8 +8,8 @@ import (
 )
 
 // A chooser takes a loss for the death of one host, however many shards were lost with it, and
-// remembers it on later lines. That holds where memory outside processes outlives them: elsewhere a
-// loss may be the death of a process alone, and deaths of processes are counted by themselves.
+// remembers it on later lines. It does so only where memory outside processes outlives them.
+// Elsewhere a loss may be the death of a process, and those are counted separately.
 func TestAChooserCountsLossesAsDeathsOfHosts(t *testing.T) {
 	const day, hour = 86400, 3600
 	var l learning

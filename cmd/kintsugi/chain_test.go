@@ -17,12 +17,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// chainSteps are enough for a server that was killed to be back and to have caught up before the next one is killed.
+// chainSteps is enough steps for a killed server to come back and catch up before the next one is
+// killed.
 const chainSteps = 1300
 
-// Servers are killed one after the other, the one that the conductor runs on among them: no step is
-// taken back, the line is the first one to the end, and the parameters have the bits of a run in
-// which nothing happened.
+// Servers are killed one after the other, including the one that the conductor runs on. No step is
+// taken back, the run stays on its first line, and it ends with the same bits as an undisturbed
+// run.
 func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -45,7 +46,7 @@ func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 			t.Errorf("%+v: %d steps, %d of them twice, restores %+v, failures %+v", c, s.Steps, s.ReworkSteps, s.Restores, s.Failures)
 		}
 		for i := 1; i < len(run.Steps); i++ {
-			if run.Steps[i].Step <= run.Steps[i-1].Step { // one may be missing, of which nobody but a conductor that died could tell
+			if run.Steps[i].Step <= run.Steps[i-1].Step { // one may be missing: only a conductor that died could have reported it
 				t.Errorf("%+v: after step %d the run tells of step %d", c, run.Steps[i-1].Step, run.Steps[i].Step)
 			}
 		}
@@ -54,9 +55,9 @@ func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 	}
 }
 
-// A head that hangs, and the conductor with it, is taken out of its chains. When it goes on nobody
-// obeys it; it comes in again as the tail, takes no pushes, and the run ends with the bits of one
-// in which nothing happened.
+// A head that hangs, and the conductor with it, is removed from its chains. When it continues,
+// nobody obeys it. It comes in again as the tail and takes no pushes. The run ends with the bits of
+// an undisturbed one.
 func TestAHeadThatHangsIsFencedAndComesBackAsTheTail(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -90,7 +91,8 @@ func TestAHeadThatHangsIsFencedAndComesBackAsTheTail(t *testing.T) {
 	sameBits(t, dir, calm)
 }
 
-// pushIsRefused pushes to server 0 of a run as a worker would that does not know that another is the head.
+// pushIsRefused pushes to server 0 of a run, as a worker would that does not know that another
+// server is the head. The push must be refused.
 func pushIsRefused(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(record.LogsDir(dir), "server-0.log"))

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// applied is what the test below needs of an object of Kubernetes.
+// applied has the fields of a Kubernetes object that the test below needs.
 type applied struct {
 	Kind string
 	Data map[string]string
@@ -27,7 +27,8 @@ type applied struct {
 	}
 }
 
-// The chart starts the roles of this program, with flags that they have, and gives them settings that a run can have.
+// The chart starts roles that this program has, with flags that they have, and with settings that a
+// run can have.
 func TestTheChartStartsTheRolesThatThereAre(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/kubernetes/check/testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -90,7 +91,8 @@ func objectsOf(t *testing.T, file string) (list []applied) {
 	}
 }
 
-// settingsOfARun returns what is wrong with a file of settings, on a machine that has the devices that it asks for.
+// settingsOfARun returns what is wrong with a file of settings, as if this machine had the devices
+// that the file asks for.
 func settingsOfARun(t *testing.T, content string) error {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "run.yaml")

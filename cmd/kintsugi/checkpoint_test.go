@@ -38,7 +38,7 @@ func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
 		path := paths[i%len(paths)]
 		whole := files[path]
 		damaged := []byte(whole)
-		at := (len(whole) - 1) * (i / len(paths)) / max(1, (positions-1)/len(paths)) // from the first byte to the last
+		at := (len(whole) - 1) * (i / len(paths)) / max(1, (positions-1)/len(paths)) // places from the first byte to the last
 		damaged[at] ^= 1 << (i % 8)
 		writeFile(t, path, damaged)
 		name, err := filepath.Rel(filepath.Join(dir, checkpointsDir), path)
@@ -59,7 +59,7 @@ func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
 	dir, want := newDir(t), newDir(t)
 	must(t, quadratic(100, "--decay", "constant", "--out", dir)...)
 	must(t, "train", "--resume", dir, "--steps", "120")
-	damage(t, dir, 1) // that of step 120, on line 2; step 100, on line 1, is whole
+	damage(t, dir, 1) // damages that of step 120, on line 2; that of step 100, on line 1, stays whole
 	if r := kin(t, "train", "--resume", dir); r.status != exitDone || !strings.Contains(r.stderr, "-00000000000000000120-") || !strings.Contains(r.stderr, "is damaged: going on from ") {
 		t.Errorf("exit status %d; want 0, and a word on what is passed over:\n%s", r.status, r.stderr)
 	}
@@ -104,7 +104,7 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 	if !maps.Equal(tree(t, dir), before) {
 		t.Error("the run has been changed")
 	}
-	elsewhere := newDir(t) // where nothing says what model it is
+	elsewhere := newDir(t) // nothing there says which model it is
 	if err := os.CopyFS(elsewhere, os.DirFS(filepath.Join(dir, checkpointsDir))); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,8 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 	}
 }
 
-// damage changes a byte among the values of every shard in the newest n checkpoints; manifests stay right.
+// damage changes a byte among the values of every shard in the newest n checkpoints. Their
+// manifests stay intact.
 func damage(t *testing.T, dir string, n int) {
 	t.Helper()
 	dir = filepath.Join(dir, checkpointsDir)
@@ -162,7 +163,8 @@ func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
 	}
 }
 
-// Servers are well, and another learning rate may go on from there.
+// The servers are healthy, so the run saves a last checkpoint, from which it can go on with another
+// learning rate.
 func TestARunWhoseGradientsAreNotFiniteEndsWithALastCheckpoint(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -208,7 +210,7 @@ func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(store, filepath.Base(torn)), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(store, filepath.Base(torn), "tmp"), nil) // in the way of a folder
+	writeFile(t, filepath.Join(store, filepath.Base(torn), "tmp"), nil) // blocks the creation of a folder
 	if r := kin(t, "checkpoint", "restore", dir, "--out", torn, "--store", store); r.status != exitFailed || !strings.Contains(r.stderr, "remove it") {
 		t.Errorf("a store that cannot be written: exit status %d:\n%s", r.status, r.stderr)
 	}
@@ -222,7 +224,7 @@ func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 	sameBits(t, again, dir)
 	must(t, "train", "--resume", again, "--steps", "100")
 	must(t, "train", "--resume", dir, "--steps", "100")
-	sameBits(t, again, dir) // the optimizer's state came along, and the faults did not
+	sameBits(t, again, dir) // the optimizer's state was copied, and the faults were not
 	if r := readRun(t, again); len(r.Summary.Failures) > 0 {
 		t.Errorf("failures: %+v", r.Summary.Failures)
 	}
@@ -234,7 +236,7 @@ func TestARepairedRunGoesOn(t *testing.T) {
 	dir := newDir(t)
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
 	damage(t, dir, 1)
-	// Every run manifest is damaged as well: the model is known from the settings.
+	// Every run manifest is damaged too. The model is then known from the settings.
 	manifests, err := filepath.Glob(filepath.Join(dir, checkpointsDir, "manifest", "*"))
 	if err != nil || len(manifests) < 2 {
 		t.Fatal(manifests, err)

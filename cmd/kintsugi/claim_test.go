@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
-// Two runs that are given one store at one time are told apart, whether the store has a checkpoint by then or not.
+// If two runs are given the same store at the same time, only one saves there, whether the store
+// already has a checkpoint or not.
 func TestOfTwoTrainingsWithOneStoreOneAloneSavesThere(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -26,12 +27,12 @@ func checkOneStore(t *testing.T, store string) {
 	p := start(t, quadratic(1_000_000_000, "--decay", "constant", "--checkpoint-every", "1000000000", "--store", store, "--out", first)...)
 	p.reaches(first, 10)
 
-	// The first has no checkpoint yet, and another run of its name is refused all the same.
+	// The first run has no checkpoint yet. Another run of the same name is refused all the same.
 	if r := kin(t, quadratic(20, "--store", store, "--out", second)...); r.status != exitUsage || !strings.Contains(r.stderr, "another run") {
 		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
 	}
 
-	// Who goes on with a copy of its folder takes the store.
+	// A run that continues in a copy of the folder takes the store over.
 	if err := os.CopyFS(second, os.DirFS(first)); err != nil {
 		t.Fatal(err)
 	}

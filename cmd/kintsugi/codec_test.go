@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// With gradients that are a quarter or less of their size, a run goes on through the death of a server, learns, and
-// says how many bytes were pushed.
+// With gradients of a quarter of their size or less, a run goes on through the death of a server,
+// learns, and reports how many bytes were pushed.
 func TestEncodedGradientsTrainThroughAKill(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

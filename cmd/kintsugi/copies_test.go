@@ -8,9 +8,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Servers of a relaxed chain are killed, the one that the conductor runs on first, and then the one
-// that heads two shards by then: what they headed goes back fewer steps than lie between two
-// copies, the rest stays, no checkpoint is restored, and the run says what was lost.
+// Servers of a relaxed chain are killed: first the one that the conductor runs on, then the one
+// that heads two shards by then. The shards that they headed go back fewer steps than lie between
+// two copies, and the other shards stay as they are. No checkpoint is restored, and the run reports
+// what was lost.
 func TestAHeadOfCopiesIsKilledAndFewStepsAreLost(t *testing.T) {
 	notUnderRace(t)
 	onlyLong(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// The bill of a run is in its summary, on its page, and is told again with other prices.
+// The cost of a run is in its summary and on its page, and can be reported again with other prices.
 func TestTheCostOfARunIsTold(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -44,7 +44,8 @@ func TestTheCostOfARunIsTold(t *testing.T) {
 	}
 }
 
-// Experiments leave folders beside those of runs: runs/* is what a page says to type all the same.
+// Experiments leave folders beside those of runs. `kintsugi cost runs/*`, as a page suggests, must
+// work all the same.
 func TestTheCostOfManyFoldersIsThatOfTheRunsAmongThem(t *testing.T) {
 	t.Parallel()
 	run, other := newDir(t), t.TempDir()
@@ -65,7 +66,7 @@ func TestTheCostOfManyFoldersIsThatOfTheRunsAmongThem(t *testing.T) {
 	}
 }
 
-// The example of docs/cost.md, which is in virtual time, costs what the page says.
+// The example of docs/cost.md, a run in virtual time, costs what the page says.
 func TestTheCostOfASimulatedRunIsThatOfThePage(t *testing.T) {
 	for consistency, want := range map[string]string{
 		"bsp": "cost: 3.11 on demand, 1.14 on spot; 1000 useful gradients 1.95 and 0.713",

@@ -15,7 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// begun returns the shelf of a run that has saved all of step 2, and then some chunks of step 3.
+// begun returns the shelf of a run that has saved all of step 2, and afterwards some chunks of step
+// 3.
 func begun(t *testing.T) *shelf {
 	x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
 	x.view.Run = "a"
@@ -35,8 +36,8 @@ func begun(t *testing.T) *shelf {
 	return x
 }
 
-// A server whose folder is not mounted sees a place where nothing has been saved. It does not begin
-// a shard over whose checkpoints are where they should be.
+// A server whose folder is not mounted sees a place where nothing has been saved. It must not start
+// a shard anew there, since the shard's checkpoints exist elsewhere.
 func TestAShardIsNotLoadedFromAPlaceWhereItsRunHasNotBeen(t *testing.T) {
 	x := begun(t)
 	restore, _, err := x.store.newestOf(t.Context(), "a")
@@ -67,7 +68,8 @@ func TestAShardIsNotLoadedFromAPlaceWhereItsRunHasNotBeen(t *testing.T) {
 		}
 	}
 
-	// What it holds still it goes on with, and saves: loudly, and so that it finds it again.
+	// It goes on with what it still holds, and saves that. It warns about it, and finds what it
+	// saved.
 	saves := *x
 	saves.store = away
 	saves.save(9)
@@ -88,7 +90,7 @@ func TestAShardIsNotLoadedFromAPlaceWhereItsRunHasNotBeen(t *testing.T) {
 	}
 }
 
-// The memory of a process that was started again is empty, and that is what a run has been told of it.
+// The memory of a process that was started again is empty, and a run that uses it expects that.
 func TestARunGoesOnWithAStoreInMemoryThatHasForgotten(t *testing.T) {
 	x := begun(t)
 	store := &checkpoints{settings: x.store.settings, problem: x.store.problem, fs: vfs.NewMem(), dir: "store", forgets: true, log: x.store.log}

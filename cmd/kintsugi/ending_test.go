@@ -14,9 +14,9 @@ func TestARunThatIsAskedToEndDoesSoInTime(t *testing.T) {
 	asked := func(context.Context, error) error { return nil }
 	for name, c := range map[string]struct {
 		begun  bool
-		asks   []time.Duration // when
+		asks   []time.Duration // when it asks
 		stop   func(context.Context, error) error
-		over   time.Duration // when the last checkpoint is there
+		over   time.Duration // when the last checkpoint is published
 		ends   time.Duration
 		words  string
 		reason error

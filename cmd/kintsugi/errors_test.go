@@ -19,11 +19,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata/errors")
 
-// A mistake is a command that must fail, and the name of the golden file of what it says.
+// A mistake is a command that must fail, with the name of the golden file that holds its output.
 type mistake struct {
 	name   string
 	status int
-	args   string // split at spaces; "_" stands for a space within one
+	args   string // split at spaces; "_" stands for a space within an argument
 }
 
 var mistakes = []mistake{
@@ -223,7 +223,7 @@ func TestEveryMistakeIsNamedAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// golden compares a text with its golden file, or writes that.
+// golden compares a text with its golden file, or writes that file with -update.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "errors", name+".txt")
@@ -243,14 +243,15 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// reseal gives a manifest that was changed the checksum of what it holds now, in its last line.
+// reseal replaces the checksum in the last line of a changed manifest by that of the present
+// content.
 func reseal(manifest []byte) []byte {
 	body := manifest[:bytes.LastIndexByte(manifest[:len(manifest)-1], '\n')+1]
 	word := manifest[len(body) : len(manifest)-len("00000000\n")]
 	return fmt.Appendf(slices.Clone(body), "%s%08x\n", word, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// mistakesDir makes the folder that the mistakes are made in.
+// mistakesDir makes the folder in which the mistakes are run.
 func mistakesDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -336,7 +337,7 @@ func mistakesDir(t *testing.T) string {
 func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
-	// A port that nobody serves: it was free a moment ago.
+	// Nothing listens at this port: it was free a moment ago.
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -365,7 +366,7 @@ func TestStrangersDoNotDisturbARun(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
-	p := start(t, quadratic(1000000, "--checkpoint-every", "20", "--out", dir)...) // it lasts until both strangers have met it, however long they take
+	p := start(t, quadratic(1000000, "--checkpoint-every", "20", "--out", dir)...) // the run lasts until both strangers have contacted it, however long that takes
 	p.reaches(dir, 20)
 	endpoint := etcdOf(t, dir)
 	config := []string{"--config", filepath.Join(dir, "processes.yaml"), "--etcd", endpoint, "--run", "local"}
@@ -399,7 +400,8 @@ func TestStrangersDoNotDisturbARun(t *testing.T) {
 
 var etcdFlag = regexp.MustCompile(`--etcd (\S+)`)
 
-// etcdOf returns the address of the etcd of a running train, from the arguments of its processes.
+// etcdOf returns the address of the etcd of a running train, which it finds in the arguments of the
+// run's processes.
 func etcdOf(t *testing.T, dir string) string {
 	t.Helper()
 	for _, args := range leftOf(t, dir) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-// three are etcds that hold the same keys, as processes of the same binary.
+// three is a cluster of three etcds with the same keys, as processes of the test binary.
 type three struct {
 	peers, clients, dirs []string
 	list                 [3]*childProcess
@@ -42,8 +42,8 @@ func (x *three) kill(i int) {
 }
 
 // A run uses three etcds. One of them is killed, and then a server: the failover needs etcd, and
-// the others are enough. The one that was killed comes back with what it had, so another may go;
-// with two gone nothing is decided.
+// two etcds are enough. The killed etcd comes back with its data, so another one may die. With two
+// of them gone, nothing is decided.
 func TestThreeEtcdsOutliveOneOfThem(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -71,7 +71,7 @@ func TestThreeEtcdsOutliveOneOfThem(t *testing.T) {
 		eventually(t, "a fence is taken", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			next, err := c.NextFence(ctx, 0) // what was on its way when one died may have had its effect: a number is lost at most
+			next, err := c.NextFence(ctx, 0) // a request that was under way when one died may have taken effect, so at most one number is skipped
 			if err == nil && next <= fence {
 				t.Fatalf("fence %d after %d", next, fence)
 			}
@@ -81,7 +81,7 @@ func TestThreeEtcdsOutliveOneOfThem(t *testing.T) {
 	}
 	take()
 	x.start(t, 0)
-	x.kill(1) // the third one alone cannot answer: the first must be back
+	x.kill(1) // the third one alone cannot answer: the first must be back by now
 	take()
 	x.kill(2)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -86,13 +86,13 @@ func TestASlowWorkerMakesStepsSlowerAndNothingElse(t *testing.T) {
 		switch {
 		case s.Step > 2 && s.Step <= 30:
 			before = append(before, s.WaitSeconds)
-		case s.Step > 35 && s.Step <= 45: // the worker learns of the fault a moment after its step
+		case s.Step > 35 && s.Step <= 45: // the worker learns of the fault shortly after its step
 			in = append(in, s.WaitSeconds)
 		}
 	}
 	slices.Sort(before)
 	slices.Sort(in)
-	// Medians: whatever else the machine does makes single steps wait as well.
+	// Medians are compared, because other work on the machine makes single steps wait as well.
 	if usual, slow := before[len(before)/2], in[len(in)/2]; slow < 2*usual {
 		t.Errorf("a step waits %.2g s, and %.2g s while worker/1 is slow; want at least twice as long", usual, slow)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// goldRun trains with faults and returns what is known of the run.
+// goldRun trains with faults and returns the record of the run.
 func goldRun(t *testing.T, dir string, flags []string, faults ...string) *record.Run {
 	t.Helper()
 	args := append([]string{"--recovery", "gold", "--out", dir}, flags...)
@@ -24,8 +24,8 @@ func goldRun(t *testing.T, dir string, flags []string, faults ...string) *record
 	return run
 }
 
-// Processes die, two and three at once, and their hosts live: no step is taken back, and the run
-// has the bits of a calm one.
+// Two or three processes die at once, and their hosts live on. No step is taken back, and the run
+// has the bits of an undisturbed one.
 func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -35,7 +35,7 @@ func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 		"all servers at once":                    {nil, []string{"kill server/0 at step 80", "kill server/1 at step 80"}},
 		"a server and the coordinator":           {nil, []string{"kill coordinator at step 60", "kill server/0 at step 60"}},
 		"as a checkpoint gets its name":          {[]string{"--checkpoint-every", "20"}, []string{"kill server/0 when naming 1"}},
-		"one server alone":                       {[]string{"--servers", "1", "--gradient-time", "5ms"}, []string{"kill server/0 at step 50", "kill server/0 at step 120"}}, // or both kills meet one life
+		"one server alone":                       {[]string{"--servers", "1", "--gradient-time", "5ms"}, []string{"kill server/0 at step 50", "kill server/0 at step 120"}}, // or both faults kill the same life
 		"a server of chains and the coordinator": {[]string{"--servers", "3", "--replicas", "2"}, []string{"kill coordinator at step 60", "kill server/1 at step 60"}},
 	} {
 		if testing.Short() && name != "all servers at once" {
@@ -54,8 +54,8 @@ func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 	}
 }
 
-// All replicas of one shard are gone, by the death of a host or of all servers that have it: it
-// alone comes back, as it was saved last.
+// All replicas of one shard are gone, because a host died or all servers that had it. Only this
+// shard is restored, as it was saved last.
 func TestGoldBringsBackAloneWhatNobodyHas(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -85,9 +85,9 @@ func TestGoldBringsBackAloneWhatNobodyHas(t *testing.T) {
 	}
 }
 
-// Every host at once. Where the coordinator sees one after the other, each shard comes back as it
-// was saved last; where it sees them together, all go back to the newest full checkpoint. Either
-// way the run goes on from what was saved, and ends.
+// Every host dies at once. If the coordinator sees one death after the other, each shard is
+// restored as it was saved last. If it sees them together, all shards go back to the newest full
+// checkpoint. Either way the run goes on from what was saved, and ends.
 func TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

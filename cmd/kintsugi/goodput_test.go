@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench"
 )
 
-// Servers of a real run die at drawn times, and the table says what is left of the steps of the run beside it.
+// Servers of a real run die at drawn times, and the table says how much of the useful steps of an
+// undisturbed run remain.
 func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
@@ -27,7 +28,7 @@ func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 	if len(rows) != 2 || rows[0].Goodput != 1 || rows[0].Kills != 0 || rows[0].Lost != 0 {
 		t.Fatalf("got %+v", rows)
 	}
-	r := rows[1] // on a busy machine both replicas may be away at once, so that all its steps are taken back
+	r := rows[1] // on a busy machine both replicas may be away at once, and then all steps are taken back
 	if r.Recovery != "chain" || r.Loss != "either" || r.Kills < 1 || r.Kills > len(r.Trials[0].Faults) || !r.Goodput.Known() || !(r.Next > 0) || r.Unplanned != 0 {
 		t.Errorf("got %+v", r)
 	}
@@ -38,7 +39,7 @@ func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 	}
 }
 
-// What no run can have is refused before minutes of measuring.
+// Settings that no run can have are refused before minutes of measuring.
 func TestGoodputRefusesWhatNoRunCanHave(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

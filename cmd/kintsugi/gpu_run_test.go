@@ -15,13 +15,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// withGPU makes the processes that the test starts find a GPU, or the emulation of one, by the
-// libraries of these names.
+// withGPU makes the processes that the test starts load a driver from libraries of these names: of
+// a GPU, or of its emulation.
 func withGPU(t *testing.T, libraries ...string) {
 	t.Helper()
 	library := emulate.Library(t)
 	if library == "" {
-		return // the machine's own
+		return // the machine's own driver
 	}
 	dir := t.TempDir()
 	for _, name := range append(libraries, "libcuda.so.1") {
@@ -32,7 +32,8 @@ func withGPU(t *testing.T, libraries ...string) {
 	t.Setenv("LD_LIBRARY_PATH", dir)
 }
 
-// small are the flags of a run that the emulation does in seconds: all of it on the GPU.
+// small returns the flags of a run in which all work is done on the GPU, and which the emulation
+// completes in seconds.
 func small(more ...string) []string {
 	args := []string{"train", "--model", "mlp", "--workers", "1", "--servers", "2", "--device", "cuda", "--server-device", "cuda", "--codec", "int8-nofeedback", "--checkpoint-every", "10"}
 	if !emulate.OnGPU() {
@@ -41,9 +42,8 @@ func small(more ...string) []string {
 	return append(args, more...)
 }
 
-// Gradients and steps are computed on the GPU from end to end, and a server that is killed there
-// takes nothing with it: the parameters have the bits of a run that was left in peace, with servers
-// that step on the host.
+// Gradients and steps are computed on the GPU, and a server is killed. Nothing is lost: the
+// parameters have the bits of an undisturbed run whose servers compute on the host.
 func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	if testing.Short() && emulate.OnPTX() {
 		t.Skip("PTX takes long on the emulation; run it without -short")
@@ -62,7 +62,7 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	}
 }
 
-// Where auto finds no GPU, a program that could use one says why it computes on the cpu.
+// If --device auto finds no GPU, a program that could use one says why it computes on the CPU.
 func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("this machine has a GPU; run it without -real")
@@ -78,8 +78,8 @@ func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
 	}
 }
 
-// A run says which library multiplies matrices, as version does, and has the same bits with the
-// library that it finds as with the one that is asked for.
+// A run reports which library multiplies matrices, as `version` does. It has the same bits whether
+// that library was found or asked for by name.
 func TestATrainingOnTheGPUSaysWhatMultiplies(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("what is installed beside a GPU is not known; run it without -real")
@@ -105,7 +105,7 @@ func TestATrainingOnTheGPUSaysWhatMultiplies(t *testing.T) {
 	}
 }
 
-// A cluster on the GPU is compared with a loop on it.
+// `bench train` compares a cluster on the GPU with a loop on the same GPU.
 func TestTrainingIsMeasuredOnTheGPU(t *testing.T) {
 	withGPU(t)
 	args := []string{"bench", "train", "--models", "mlr", "--device", "cuda", "--server-device", "cuda", "--rounds", "1", "--before", "", "--format", "json"}
@@ -121,7 +121,7 @@ func TestTrainingIsMeasuredOnTheGPU(t *testing.T) {
 	}
 }
 
-// Each operation with a row in docs/gpu.md is measured beside a copy.
+// Each operation with a row in docs/gpu.md is measured beside a copy of the same bytes.
 func TestKernelsAreMeasuredOnTheGPU(t *testing.T) {
 	withGPU(t)
 	args := []string{"bench", "kernels", "--device", "cuda", "--format", "json"}

@@ -36,7 +36,7 @@ func TestDevicesAreWritten(t *testing.T) {
 	}
 }
 
-// Whoever asks for a GPU by its name is told what is missing, by every command that takes one.
+// If a GPU is asked for by name, every command that takes a device says what is missing.
 func TestAGPUThatIsMissingIsNamed(t *testing.T) {
 	if cuda.Usable("", 0) == nil {
 		t.Skip("this machine has a driver; what it lacks is a test of package cuda")
@@ -55,7 +55,7 @@ func TestAGPUThatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// numbers are examples of one value each: their own number.
+// numbers is a data set in which example i has one value: i.
 type numbers int
 
 func (n numbers) Len() int  { return int(n) }
@@ -67,7 +67,7 @@ func (numbers) Fill(x []float32, y []int32, indices []int) {
 	}
 }
 
-// stager is a model that takes batches ahead of time.
+// stager is a model that accepts batches ahead of time.
 type stager struct {
 	model.Model
 	batches chan model.Batch
@@ -75,8 +75,8 @@ type stager struct {
 
 func (s stager) Stage(b model.Batch) { s.batches <- b }
 
-// What is staged is, to the seed and the memory, the batch that the next gradient is computed of:
-// else nobody would know it again.
+// A staged batch is the one of which the next gradient is computed, with the same seed and in the
+// same memory. Otherwise the model would not recognise it.
 func TestTheBatchThatIsStagedComesNext(t *testing.T) {
 	sampler := data.Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}
 	loader, s := data.NewLoader(sampler, numbers(50)), stager{batches: make(chan model.Batch, 1)}

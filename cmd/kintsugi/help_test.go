@@ -35,7 +35,7 @@ func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
 				t.Errorf("%s: the example %q is no command line", path, line)
 				continue
 			}
-			found, rest, err := newRoot(io.Discard, io.Discard).Find(args[1:]) // a new one: flags remember
+			found, rest, err := newRoot(io.Discard, io.Discard).Find(args[1:]) // a new root each time, since flags keep their values
 			if err != nil || !strings.HasPrefix(found.CommandPath(), path) {
 				t.Errorf("%s: the example %q is of %s: %v", path, line, found.CommandPath(), err)
 				continue
@@ -60,8 +60,8 @@ func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
 	}
 }
 
-// With dozens of flags each is below one topic, or in no topic's list because only its command has
-// it; a topic has no flag that is nowhere.
+// Each of the dozens of flags is listed under exactly one topic, or under none if only its command
+// has it. A topic lists no flag that does not exist.
 func TestHelpHasEachFlagOnce(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
@@ -101,14 +101,14 @@ func TestHelpIsWrappedWhereTheTerminalEnds(t *testing.T) {
 	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
 		before, _, _ := strings.Cut(must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...), "\nUsage:")
 		for line := range strings.Lines(before) {
-			if n := utf8.RuneCountInString(line); n > 111 && line[0] != ' ' { // 110 and its end
+			if n := utf8.RuneCountInString(line); n > 111 && line[0] != ' ' { // 110 characters and the newline
 				t.Errorf("%s --help has a line of %d characters: %s", c.CommandPath(), n, line)
 			}
 		}
 	}
 }
 
-// words splits a line as a shell does, as far as double quotes go.
+// words splits a line as a shell does, as far as double quotes are concerned.
 func words(line string) (args []string, ok bool) {
 	for i, part := range strings.Split(line, `"`) {
 		if i%2 == 0 {

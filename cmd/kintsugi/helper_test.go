@@ -24,11 +24,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// The tests of this package run the command as people do: as processes. The program is the test binary
-// itself, which is kintsugi if this variable is set; the processes of a cluster inherit it.
+// The tests of this package run the command as users do: as processes. The program is the test
+// binary itself, which acts as kintsugi if this variable is set. The processes of a cluster inherit
+// the variable.
 const beKintsugi = "BE_KINTSUGI"
 
-// patience bounds every wait. It is long because a busy machine is no failure.
+// patience bounds every wait. It is long, because a busy machine is not a failure.
 const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
@@ -40,34 +41,34 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key) // of the object store of whoever starts one
+	os.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key) // of the object store, for any test that starts one
 	os.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
 	os.Exit(m.Run())
 }
 
-// A childProcess is a kintsugi that was started and may still run.
+// A childProcess is a started kintsugi, which may still run.
 type childProcess struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	patience       context.Context
 	stdout, stderr bytes.Buffer
-	ended          chan struct{} // closed when it has ended and been waited for
+	ended          chan struct{} // closed after the process has ended and was waited for
 }
 
-// A result is what a process came to.
+// A result is the outcome of a process.
 type result struct {
 	status         int // exit status, -1 if a signal ended it
 	stdout, stderr string
 }
 
-// start starts kintsugi with args; those in front that begin with KINTSUGI_ are its environment. The
-// process is killed when the test ends or its patience does.
+// start starts kintsugi with args. Leading args that begin with KINTSUGI_ are its environment. The
+// process is killed when the test ends or when patience runs out.
 func start(t *testing.T, args ...string) *childProcess {
 	t.Helper()
-	return startIn(t, t.TempDir(), args...) // what it writes without being asked to must not lie in the source
+	return startIn(t, t.TempDir(), args...) // files that it writes unasked must not end up in the source tree
 }
 
-// startIn is start in a folder.
+// startIn is start with a working directory.
 func startIn(t *testing.T, dir string, args ...string) *childProcess {
 	t.Helper()
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINTSUGI_") })
@@ -84,7 +85,7 @@ func startIn(t *testing.T, dir string, args ...string) *childProcess {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // ProcessState says it better
+		_ = p.cmd.Wait() // ProcessState has the details
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -94,7 +95,7 @@ func startIn(t *testing.T, dir string, args ...string) *childProcess {
 	return p
 }
 
-// wait waits for the end of the process.
+// wait waits until the process has ended.
 func (p *childProcess) wait() result {
 	p.t.Helper()
 	<-p.ended
@@ -111,13 +112,13 @@ func (p *childProcess) signal(s syscall.Signal) {
 	}
 }
 
-// kin runs kintsugi to its end.
+// kin runs kintsugi until it ends.
 func kin(t *testing.T, args ...string) result {
 	t.Helper()
 	return start(t, args...).wait()
 }
 
-// must runs kintsugi, which must end with status 0, and returns what it printed.
+// must runs kintsugi, which must end with status 0, and returns its output.
 func must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := kin(t, args...)
@@ -127,7 +128,7 @@ func must(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// onlyLong skips a test of several runs that others cover in part.
+// onlyLong skips, with -short, a test of several runs that other tests cover in part.
 func onlyLong(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -135,8 +136,8 @@ func onlyLong(t *testing.T) {
 	}
 }
 
-// quadratic are the flags of a run that needs no data and computes the same everywhere: milliseconds a
-// step, so that a test can meet it in the middle.
+// quadratic returns the flags of a run that needs no data and computes the same bits everywhere. A
+// step takes milliseconds, so a test can interfere in the middle of the run.
 func quadratic(steps int, more ...string) []string {
 	return append([]string{
 		"train", "--model", "qp:dimension=4000,condition=30,noise=0.1", "--blas", "gonum", "--workers", "2", "--servers", "2",
@@ -179,7 +180,8 @@ func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	return m.Step, params
 }
 
-// sameBits fails unless the runs in two folders ended at one step with the same parameters, bit for bit.
+// sameBits fails unless the runs in two folders ended at the same step with the same parameters,
+// bit for bit.
 func sameBits(t *testing.T, got, want string) {
 	t.Helper()
 	gotStep, g := lastParams(t, got)
@@ -200,7 +202,7 @@ func sameBits(t *testing.T, got, want string) {
 	}
 }
 
-// eventually waits until f says that something holds.
+// eventually waits until f returns true.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(3 * time.Millisecond)
@@ -212,7 +214,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// reaches waits until the run in dir has released step. It fails if the run ends before.
+// reaches waits until the run in dir has released step. It fails if the run ends earlier.
 func (p *childProcess) reaches(dir string, step uint64) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("step %d is released", step), func() bool {
@@ -226,7 +228,7 @@ func (p *childProcess) reaches(dir string, step uint64) {
 	})
 }
 
-// leftOf returns the processes that have dir in their arguments: those of its run.
+// leftOf returns the processes that have dir in their arguments: those of the run in it.
 func leftOf(t *testing.T, dir string) map[int]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -237,7 +239,7 @@ func leftOf(t *testing.T, dir string) map[int]string {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil || !bytes.Contains(text, []byte(dir)) {
-			continue // it has ended meanwhile, or is somebody else's
+			continue // it has ended meanwhile, or belongs to another user
 		}
 		pid, err := strconv.Atoi(strings.Split(f, "/")[2])
 		if err != nil {
@@ -248,7 +250,7 @@ func leftOf(t *testing.T, dir string) map[int]string {
 	return left
 }
 
-// noOrphans fails if a process of the run in dir lives.
+// noOrphans fails if a process of the run in dir is alive.
 func noOrphans(t *testing.T, dir string) {
 	t.Helper()
 	for pid, args := range leftOf(t, dir) {
@@ -274,9 +276,9 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// notUnderRace leaves a test of many or long processes, or of arithmetic, out where the race
-// detector makes it many times slower and everything runs a second time: what its processes do is
-// what others do under the detector, and clusters in one process.
+// notUnderRace skips a test of many or long processes, or of arithmetic, under the race detector
+// with -short. The detector makes it many times slower, and tests of clusters in one process cover
+// what its processes do.
 func notUnderRace(t *testing.T) {
 	t.Helper()
 	race.Skip(t)

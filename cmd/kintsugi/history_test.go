@@ -20,9 +20,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Servers of chains are killed, as processes, one after the other. The workers are here, and note
-// what they read and push: it is what they would see of one server that does one thing after the
-// other.
+// Servers of chains are killed as processes, one after the other. The workers run in this process
+// and note what they read and push. That must be what they would see of a single server that does
+// one thing after the other.
 func TestWhatWorkersSeeOfProcessesIsInOrder(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -85,7 +85,7 @@ func TestWhatWorkersSeeOfProcessesIsInOrder(t *testing.T) {
 	t.Logf("%d operations in order over %d versions and %d views", h.Len(), len(h.Sums), run.view.Number)
 }
 
-// notes are what workers in this process see.
+// notes is what the workers in this process see.
 type notes struct {
 	settings *settings
 	problem  *problem
@@ -94,7 +94,7 @@ type notes struct {
 	mu     sync.Mutex
 	seen   serial.History
 	newest kintsugi.Step
-	open   map[kintsugi.Slot]offered // of each worker: the newest gradient that it pushes
+	open   map[kintsugi.Slot]offered // by worker: the newest gradient that it pushes
 }
 
 type offered struct {
@@ -116,7 +116,7 @@ func newNotes(t *testing.T, flags []string) *notes {
 	return n
 }
 
-// gradient returns what the workers compute, and who ends it.
+// gradient returns the function by which the workers compute, which also ends them.
 func (n *notes) gradient(t *testing.T) worker.Gradient {
 	g, m, err := n.problem.compute(t.Context(), n.settings)
 	if err != nil {
@@ -126,7 +126,7 @@ func (n *notes) gradient(t *testing.T) worker.Gradient {
 	return g
 }
 
-// work starts the workers. It returns what waits for the end of the run.
+// work starts the workers. It returns a function that waits for the end of the run.
 func (n *notes) work(t *testing.T, client *etcd.Client, workers int) (wait func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -155,10 +155,10 @@ func (n *notes) work(t *testing.T, client *etcd.Client, workers int) (wait func(
 	return wg.Wait
 }
 
-// note returns gradient with its calls noted: a worker has read a version when it begins to compute
-// on it, and has pushed a gradient when it begins with the next one.
+// note wraps gradient and notes its calls. A worker has read a version when it begins to compute on
+// it, and has pushed a gradient when it begins to compute the next one.
 func (n *notes) note(gradient worker.Gradient) worker.Gradient {
-	var last time.Duration // when the gradient before was computed
+	var last time.Duration // when the previous gradient was computed
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		now := time.Since(n.began)
 		n.mu.Lock()
@@ -177,7 +177,8 @@ func (n *notes) note(gradient worker.Gradient) worker.Gradient {
 	}
 }
 
-// settle notes the push of a worker that goes on with a version: it was counted if that is a newer one.
+// settle notes the outcome of a worker's push when the worker goes on with a version. The push was
+// counted if that version is newer.
 func (n *notes) settle(slot kintsugi.Slot, version kintsugi.Step, now time.Duration) {
 	o, ok := n.open[slot]
 	if !ok {
@@ -191,7 +192,7 @@ func (n *notes) settle(slot kintsugi.Slot, version kintsugi.Step, now time.Durat
 	n.seen.Pushed(slot, o.version, step, o.at, now)
 }
 
-// steps waits until workers compute on versions that are so many steps newer.
+// steps waits until workers compute on versions newer by this number of steps.
 func (n *notes) steps(t *testing.T, more kintsugi.Step) {
 	t.Helper()
 	n.mu.Lock()
@@ -204,7 +205,7 @@ func (n *notes) steps(t *testing.T, more kintsugi.Step) {
 	})
 }
 
-// history returns what was seen, beside what one loop makes of the same gradients.
+// history returns what was seen, beside what a single loop makes of the same gradients.
 func (n *notes) history(t *testing.T) *serial.History {
 	schedule, err := n.settings.schedule()
 	if err != nil {

@@ -16,18 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hosts are network namespaces with one interface each. Their packets come to a switch in this
-// process, which hands them on or loses them: so a link can be cut in one direction alone.
+// hosts are network namespaces with one interface each. Their packets go to a switch in this
+// process, which forwards or drops them. So a link can be cut in one direction only.
 type hosts struct {
 	list []*host
 
 	mu   sync.Mutex
-	cut  map[[2]int]bool // packets from one host to another are lost
-	loss float64         // the share of all others that is lost
+	cut  map[[2]int]bool // packets from one host to the other are dropped
+	loss float64         // the share of all other packets that is dropped
 	rng  *rand.Rand
 }
 
-// host is one of them. Whatever is to happen in its namespace is done by a goroutine whose thread is there.
+// host is one of the hosts. Whatever happens in its namespace is done by a goroutine that is locked
+// to a thread there.
 type host struct {
 	number int
 	do     chan func()
@@ -36,7 +37,8 @@ type host struct {
 
 const interfaceBytes = 9000
 
-// newHosts starts so many hosts, which end with the test. Where the kernel does not let it, the test is skipped.
+// newHosts starts n hosts, which end with the test. If the kernel does not allow it, the test is
+// skipped.
 func newHosts(t *testing.T, n int) *hosts {
 	t.Helper()
 	all := &hosts{cut: make(map[[2]int]bool), rng: rand.New(rand.NewPCG(1, 1))}
@@ -61,8 +63,8 @@ func newHosts(t *testing.T, n int) *hosts {
 	return all
 }
 
-// run enters a new namespace and does what it is told. It never gives its thread back, which ends
-// with it, and with it the processes that it has started.
+// run enters a new namespace and carries out what it is sent. It keeps its thread, which ends with
+// it, and the processes that it started end with the thread.
 func (h *host) run(ready chan<- error) {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_NEWNET)
@@ -77,7 +79,7 @@ func (h *host) run(ready chan<- error) {
 	}
 }
 
-// connect makes the interface of a host.
+// connect makes the network interface of a host.
 func (h *host) connect() error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -120,17 +122,17 @@ func (h *host) connect() error {
 			return errors.Join(err, unix.Close(fd))
 		}
 	}
-	h.tun = os.NewFile(uintptr(fd), "/dev/net/tun") // not before: the poller would take it for broken
+	h.tun = os.NewFile(uintptr(fd), "/dev/net/tun") // only now: before, the poller would take it for broken
 	return nil
 }
 
-// carry takes the packets of a host to where they go.
+// carry forwards the packets of a host.
 func (all *hosts) carry(from *host) {
 	packet := make([]byte, interfaceBytes)
 	for {
 		n, err := from.tun.Read(packet)
 		if err != nil {
-			return // it is closed
+			return // the interface is closed
 		}
 		if n < 20 || packet[0]>>4 != 4 { // not IPv4
 			continue
@@ -139,7 +141,7 @@ func (all *hosts) carry(from *host) {
 		if to < 0 || to >= len(all.list) || all.loses(from.number, to) {
 			continue
 		}
-		_, _ = all.list[to].tun.Write(packet[:n]) // its queue is full: the packet is lost, as on any network
+		_, _ = all.list[to].tun.Write(packet[:n]) // if its queue is full, the packet is lost, as on any network
 	}
 }
 
@@ -149,7 +151,7 @@ func (all *hosts) loses(from, to int) bool {
 	return all.cut[[2]int{from, to}] || all.rng.Float64() < all.loss
 }
 
-// isolate cuts a host off: nobody hears it, if deaf it hears nobody, or both.
+// isolate cuts a host off. If mute, nobody receives from it; if deaf, it receives from nobody.
 func (all *hosts) isolate(n int, mute, deaf bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -159,14 +161,14 @@ func (all *hosts) isolate(n int, mute, deaf bool) {
 	}
 }
 
-// part cuts two hosts off from each other, or lets them meet again. All others reach both.
+// part cuts two hosts off from each other, or connects them again. All others reach both.
 func (all *hosts) part(a, b int, apart bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.cut[[2]int{a, b}], all.cut[[2]int{b, a}] = apart, apart
 }
 
-// lose has the switch lose a share of all packets.
+// lose makes the switch drop a share of all packets.
 func (all *hosts) lose(share float64) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -186,7 +188,7 @@ func in[T any](h *host, f func() (T, error)) (x T, err error) {
 	return x, err
 }
 
-// start keeps a kintsugi running on the host, whose output goes to log, until the test ends.
+// start keeps a kintsugi running on the host until the test ends. Its output goes to the file log.
 func (h *host) start(t *testing.T, log string, args ...string) {
 	t.Helper()
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
@@ -242,7 +244,8 @@ func (h *host) serve(t *testing.T, port int, to string) {
 	forward(t, lis, func() (net.Conn, error) { return net.Dial("tcp4", to) })
 }
 
-// reach returns an address of this process's own network that leads to an address as the host itself sees it.
+// reach returns an address in this process's own network that leads to an address as the host sees
+// it.
 func (h *host) reach(t *testing.T, address string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -255,7 +258,7 @@ func (h *host) reach(t *testing.T, address string) string {
 	return lis.Addr().String()
 }
 
-// forward joins each connection to lis with one that dial makes, until the test ends.
+// forward joins each connection that lis accepts with one that dial makes, until the test ends.
 func forward(t *testing.T, lis net.Listener, dial func() (net.Conn, error)) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -26,7 +26,7 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 			if c.signal != syscall.SIGINT {
 				onlyLong(t)
 			}
-			if signal.Ignored(c.signal) { // as below nohup, which children would inherit
+			if signal.Ignored(c.signal) { // as with nohup, which child processes would inherit
 				caught := make(chan os.Signal, 1)
 				signal.Notify(caught, c.signal)
 				t.Cleanup(func() { signal.Ignore(c.signal) })
@@ -55,7 +55,8 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 	}
 }
 
-// Somebody tidies up while it runs. That is no wrong flag, status 2, and the answer is not to name another folder.
+// Somebody removes the run's folder while it runs. That is not a wrong flag (status 2), and the
+// message must not advise another folder.
 func TestARunWhoseFolderIsTakenAwaySaysSo(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -81,7 +82,7 @@ func TestTheSecondInterruptDoesNotWait(t *testing.T) {
 	p := start(t, quadratic(100000, "--out", dir, "--fault", "pause server/1 at step 20 for 80s")...)
 	p.reaches(dir, 20)
 	eventually(t, "server/1 is paused", func() bool { return len(readRun(t, dir).Failures) > 0 })
-	p.signal(syscall.SIGINT) // a last checkpoint cannot be made while a server is paused
+	p.signal(syscall.SIGINT) // while a server is paused, no last checkpoint can be saved
 	eventually(t, "the first interrupt is noticed", func() bool { return len(readRun(t, dir).Notes) > 0 })
 	began := time.Now()
 	p.signal(syscall.SIGINT)
@@ -106,7 +107,7 @@ func TestNoProcessOutlivesItsLauncher(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	eventually(t, "every process has ended", func() bool { return len(leftOf(t, dir)) == 0 })
-	// What it left is a run that can be read, and goes on.
+	// What it left is a run that can be read and resumed.
 	step, _ := lastParams(t, dir)
 	must(t, "train", "--resume", dir, "--steps", strconv.Itoa(int(step)+50))
 	if s := readRun(t, dir).Summary; s.Steps != uint64(step)+50 || len(s.Restores) != 1 || s.Restores[0].RestoredStep != uint64(step) {
@@ -167,7 +168,7 @@ func TestThereIsNothingToResumeInARunThatIsOver(t *testing.T) {
 	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(50, "--out", dir)...)
-	must(t, "train", "--resume", dir) // nothing is left to do
+	must(t, "train", "--resume", dir) // nothing is left to be done
 	if step, _ := lastParams(t, dir); step != 50 {
 		t.Errorf("step %d; want 50", step)
 	}

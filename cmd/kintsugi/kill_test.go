@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// killSteps are the steps of the runs that are killed in the middle: about a second.
+// killSteps is the number of steps of the runs that are killed in the middle. They take about a
+// second.
 const killSteps = 300
 
-// seeds are those of the undisturbed runs.
+// seeds is the number of undisturbed runs, with seeds from 1 on.
 const seeds = 10
 
 func TestKillsEndInTheSameLoss(t *testing.T) {
@@ -76,8 +77,8 @@ func TestKillsThatMeetEndInTheSameParameters(t *testing.T) {
 	}
 }
 
-// killed trains with one process killed at a step, checks that all steps were done nevertheless, and
-// returns the folder of the run.
+// killed trains, with one process killed at a step. It checks that all steps were made
+// nevertheless, and returns the run's folder.
 func killed(t *testing.T, seed int, part string, step int) string {
 	t.Helper()
 	dir := newDir(t)

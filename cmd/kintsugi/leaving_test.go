@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// wantLeft fails unless all failures of a run were announced departures, as many as wanted.
+// wantLeft fails unless all failures of a run were announced departures, and as many as wanted.
 func wantLeft(t *testing.T, run *record.Run, want int) {
 	t.Helper()
 	left := 0
@@ -28,9 +28,8 @@ func wantLeft(t *testing.T, run *record.Run, want int) {
 	}
 }
 
-// Both servers have notice, one after the other, the one that the conductor runs on among them.
-// They hand over: no step is taken back, and the parameters have the bits of a run in which nothing
-// happened.
+// Both servers have notice, one after the other, including the one that the conductor runs on. They
+// hand over: no step is taken back, and the parameters have the bits of an undisturbed run.
 func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -41,7 +40,7 @@ func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 			continue
 		}
 		dir := newDir(t)
-		must(t, quadratic(320, "--seed", "5", "--out", dir, "--recovery", recovery, "--gradient-time", "5ms", // or a busy launcher hears of a step when the run is over
+		must(t, quadratic(320, "--seed", "5", "--out", dir, "--recovery", recovery, "--gradient-time", "5ms", // slow enough for a busy launcher to hear of steps before the run is over
 			"--fault", "notice server/0 at step 60", "--fault", "notice server/1 at step 160")...)
 		noOrphans(t, dir)
 		run := readRun(t, dir)
@@ -57,7 +56,8 @@ func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 	}
 }
 
-// A worker ends the gradient that it is at, which is counted, and no step waits for a worker that is gone.
+// A worker with notice finishes its present gradient, which is counted. No step waits for it after
+// it has gone.
 func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -65,7 +65,8 @@ func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
 	run := readRun(t, dir)
 	wantLeft(t, run, 1)
 	s := run.Summary
-	// The next life may come in at a version that is over when it has computed its first gradient.
+	// When the next life has computed its first gradient, a step may be over already, so one may be
+	// late.
 	if s.LateGradients > 1 || s.Cost.ComputedGradients != s.CountedGradients+s.LateGradients {
 		t.Errorf("%d gradients were computed, %d counted, %d late", s.Cost.ComputedGradients, s.CountedGradients, s.LateGradients)
 	}
@@ -95,8 +96,8 @@ func TestACoordinatorThatHasNoticeIsFollowedByTheNext(t *testing.T) {
 	}
 }
 
-// A server that nobody can do without has notice while the run cannot be saved: it goes when its
-// time is up, and the run goes back to the checkpoint before.
+// A server that cannot be spared has notice while the run cannot be saved. It goes when its time is
+// up, and the run goes back to the previous checkpoint.
 func TestTheTimeOfANoticeIsRespected(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
@@ -123,7 +124,7 @@ func TestTheTimeOfANoticeIsRespected(t *testing.T) {
 	}
 }
 
-// SIGTERM to one process of a run, from whoever, is a notice to that process alone.
+// SIGTERM to one process of a run, whoever sends it, is a notice to that process only.
 func TestSIGTERMToAProcessOfARunIsANoticeToIt(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
@@ -143,7 +144,8 @@ func TestSIGTERMToAProcessOfARunIsANoticeToIt(t *testing.T) {
 	wantLeft(t, readRun(t, dir), 1)
 }
 
-// The cloud takes the machine on which all processes run: that is as SIGTERM to the launcher.
+// The cloud takes the machine on which all processes run. That has the effect of SIGTERM to the
+// launcher.
 func TestANoticeOfTheCloudEndsTheRunAfterALastCheckpoint(t *testing.T) {
 	t.Parallel()
 	var going atomic.Bool

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Two deaths meet in a run with chains, and every shard has a replica left: no step is taken back,
-// and unless a worker is among the dead the run ends with the bits of a calm one. What is left of
-// deaths that take all replicas along is in gold_test.go.
+// Two deaths meet in a run with chains, and every shard has a replica left. No step is taken back,
+// and unless a worker is among the dead, the run ends with the bits of an undisturbed one.
+// gold_test.go has deaths that take all replicas of a shard.
 func TestDeathsThatMeetInChainsTakeNoStepBack(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -28,7 +28,7 @@ func TestDeathsThatMeetInChainsTakeNoStepBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := newDir(t)
 			args := quadratic(steps, "--recovery", "chain", "--servers", "3", "--replicas", c.replicas, "--checkpoint-every", "20",
-				"--gradient-time", "2ms", "--out", dir) // so slow that a server that was killed is back before the end
+				"--gradient-time", "2ms", "--out", dir) // slow enough for a killed server to be back before the end
 			for _, f := range c.faults {
 				args = append(args, "--fault", f)
 			}
@@ -39,7 +39,7 @@ func TestDeathsThatMeetInChainsTakeNoStepBack(t *testing.T) {
 				t.Errorf("%d steps, %d of them twice, restores %+v, failures %+v", s.Steps, s.ReworkSteps, s.Restores, s.Failures)
 			}
 			must(t, "checkpoint", "verify", dir)
-			if !strings.Contains(name, "worker") { // its next life is another: what steps count is not what a calm run counts
+			if !strings.Contains(name, "worker") { // a worker's next life computes other gradients than an undisturbed run counts
 				sameBits(t, dir, want)
 			}
 		})

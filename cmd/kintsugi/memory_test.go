@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// The memory of another process takes checkpoints and gives them back.
+// A run keeps its checkpoints in the memory of another process, and restores them from there.
 func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

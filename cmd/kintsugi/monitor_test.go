@@ -53,12 +53,12 @@ func TestPresenceTellsOfEachComingAndGoingOnce(t *testing.T) {
 	leases(launch.Server, 1, 1)
 	leases(launch.Worker, 1, 1)
 	view("all are here", both, 1, 1)
-	leases(launch.Worker, 1, 1) // nothing new
+	leases(launch.Worker, 1, 1) // nothing has changed
 	view("server/1 is gone", [][]kintsugi.ServerID{{0}, {0}}, 1, 1)
-	leases(launch.Server, 1, 0) // known
+	leases(launch.Server, 1, 0) // known already
 	leases(launch.Server, 1, 2)
 	view("server/1 comes in", both, 1, 2)
-	view("server/0 has restarted", both, 3, 2) // before etcd says so here
+	view("server/0 has restarted", both, 3, 2) // heard before etcd reports it
 	leases(launch.Server, 3, 2)
 	leases(launch.Worker, 1, 0)
 	leases(launch.Worker, 2, 0)
@@ -73,7 +73,8 @@ func TestPresenceTellsOfEachComingAndGoingOnce(t *testing.T) {
 		t.Errorf("got %q\nwant %q", story, want)
 	}
 
-	// Who comes late hears of nobody who was gone before, whatever is told first.
+	// A monitor that starts late does not report processes that were gone before, whatever it is
+	// told first.
 	for _, leasesFirst := range []bool{false, true} {
 		p, story = presence{}, nil
 		if leasesFirst {
@@ -89,8 +90,8 @@ func TestPresenceTellsOfEachComingAndGoingOnce(t *testing.T) {
 	}
 }
 
-// attended is what a monitor books of a story: comings and goings in words, and the record that the
-// next monitor goes on with.
+// attended is what a monitor books of a story: arrivals and departures in words, and the record
+// with which the next monitor goes on.
 type attended struct {
 	presence
 	run   record.Run
@@ -113,7 +114,7 @@ func (a *attended) book(gone []departure, came []launch.Part) {
 	}
 }
 
-// again is a monitor that goes on with the record.
+// again returns a monitor that goes on with the record.
 func (a *attended) again() *attended {
 	return &attended{presence: presenceIn(&a.run, at), run: a.run, now: a.now}
 }
@@ -139,8 +140,8 @@ func life(index uint32, inc kintsugi.Incarnation) etcd.Member {
 	return etcd.Member{Index: index, Incarnation: inc, Value: json.RawMessage("{}")}
 }
 
-// A server that holds the only copy of its shard is named by the view until its next life is there.
-// A monitor that is started again meanwhile knows that it has left.
+// A view names a server that holds the only copy of its shard until the server's next life has
+// come. A monitor that is started again meanwhile knows that the server has left.
 func TestAMonitorThatIsStartedAgainBooksNoDepartureTwice(t *testing.T) {
 	view := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0}, {1}}, Servers: []kintsugi.Member{{Incarnation: 1}, {Incarnation: 1}}}
 	for _, leasesFirst := range []bool{false, true} {
@@ -162,7 +163,7 @@ func TestAMonitorThatIsStartedAgainBooksNoDepartureTwice(t *testing.T) {
 		third.leases(launch.Server, life(0, 1))
 		third.tells(t, "the third monitor", "server/1#2 gone")
 
-		late := &attended{} // to the run, with no record of it: it was gone before
+		late := &attended{} // a monitor without a record: the server was gone before
 		if leasesFirst {
 			late.leases(launch.Server, life(0, 1))
 		}
@@ -172,7 +173,7 @@ func TestAMonitorThatIsStartedAgainBooksNoDepartureTwice(t *testing.T) {
 	}
 }
 
-// Who goes while no monitor is there is booked by the next one that goes on with the record.
+// A departure while no monitor runs is booked by the next monitor that goes on with the record.
 func TestAMonitorThatIsStartedAgainBooksWhoHasGoneMeanwhile(t *testing.T) {
 	both := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0, 1}, {1, 0}}, Servers: []kintsugi.Member{{Incarnation: 1}, {Incarnation: 1}}}
 	one := kintsugi.View{Number: 2, Chains: [][]kintsugi.ServerID{{0}, {0}}, Servers: both.Servers}
@@ -184,7 +185,7 @@ func TestAMonitorThatIsStartedAgainBooksWhoHasGoneMeanwhile(t *testing.T) {
 		a = a.again()
 		a.leases(launch.Worker, life(1, 2), life(2, 4))
 		if leasesFirst {
-			a.leases(launch.Server, life(0, 1), life(1, 1)) // its lease lives still
+			a.leases(launch.Server, life(0, 1), life(1, 1)) // its lease has not expired yet
 			a.sees(one)
 		} else {
 			a.sees(one)
@@ -195,8 +196,8 @@ func TestAMonitorThatIsStartedAgainBooksWhoHasGoneMeanwhile(t *testing.T) {
 	}
 }
 
-// A process that etcd has not heard of for a while is booked as gone, for others took it for dead;
-// when it is back, its place is filled, and its end is one more.
+// A process that etcd has not heard of for a while is booked as gone, since others took it for
+// dead. When it is back, its place is filled again, and its end is one more departure.
 func TestWhoseLeaseHadLapsedComesBack(t *testing.T) {
 	view := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0}}, Servers: []kintsugi.Member{{Incarnation: 1}}}
 	for _, role := range []launch.Role{launch.Worker, launch.Server} {
@@ -213,7 +214,7 @@ func TestWhoseLeaseHadLapsedComesBack(t *testing.T) {
 	}
 }
 
-// A list may be behind a view that names a life which the list does not have yet.
+// A list may be older than a view that names a life which the list does not have yet.
 func TestALeaseOfThePastSaysNothingOfThePresentLife(t *testing.T) {
 	a := &attended{}
 	a.leases(launch.Server, life(0, 1))
@@ -246,9 +247,9 @@ func TestARunWentOnIfSomebodyHasLivedOnAndHoldsShards(t *testing.T) {
 	}{
 		{view(both, 1, 2), true},
 		{view(both, 3, 2), true},
-		{view(both, 2, 3), false},                               // all were started anew
+		{view(both, 2, 3), false},                               // all have started anew
 		{view([][]kintsugi.ServerID{{0}, {0}}, 2, 2), false},    // the second keeps its place in the list, and is gone
-		{view([][]kintsugi.ServerID{{1}, {2}}, 2, 1, 2), false}, // others in more places
+		{view([][]kintsugi.ServerID{{1}, {2}}, 2, 1, 2), false}, // other servers, in more places
 	} {
 		if got := livedOn(before, c.now); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.now, got, c.want)
@@ -256,8 +257,9 @@ func TestARunWentOnIfSomebodyHasLivedOnAndHoldsShards(t *testing.T) {
 	}
 }
 
-// A conductor tells a monitor that goes on with a record what it keeps of the line: steps behind
-// the newest one, and saves and shards that came back from the first on.
+// A conductor tells a monitor that goes on with a record what it remembers of the line: steps
+// behind the newest one, and all saves and restored shards since the line began. None may be booked
+// twice.
 func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
 	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
 	rec, err := record.Create(dir, nil, record.Header{Start: start})
@@ -306,8 +308,8 @@ func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
 }
 
 // A run whose processes are started one by one, as on several hosts, is followed by a monitor that
-// is killed and started again: each step is in its record once, and a server that is killed
-// meanwhile is in its summary, with what that cost, and a worker that has notice as one that had.
+// is killed and started again. Each step is in its record once. A server that is killed meanwhile
+// is in its summary, with the cost, and a worker with notice is in it as a departure.
 func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -382,7 +384,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	}
 }
 
-// get returns a page, "" where nobody answers.
+// get returns a page, or "" if nobody answers.
 func get(url string) string {
 	r, err := http.Get(url)
 	if err != nil {

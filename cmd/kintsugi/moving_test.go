@@ -31,9 +31,9 @@ func TestWaitingIsATimeOrNever(t *testing.T) {
 	}
 }
 
-// One of three servers is killed and never returns. Its shard moves to another one, as it was saved
-// last; the others keep what they have to the last bit, no step is taken back, and the run ends
-// with all of its steps.
+// One of three servers is killed and never returns. Its shard moves to another server, as it was
+// saved last. The other shards stay as they are, to the last bit, no step is taken back, and the
+// run makes all of its steps.
 func TestAServerThatNeverReturnsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -62,10 +62,10 @@ func TestAServerThatNeverReturnsIsNotWaitedFor(t *testing.T) {
 	must(t, "checkpoint", "verify", dir)
 }
 
-// The server comes back while the run goes on: it is sent its shard, which another one has
-// meanwhile, and heads it again. Its file in memory, which it left there when it was killed, is not
-// taken for its shard, then or when it is killed again at home. It is the one beside whose shard
-// the conductor runs.
+// A server comes back while the run goes on. It is sent its shard, which another server has
+// meanwhile, and heads it again. The file in memory that it left when it was killed is not taken
+// for its shard, neither then nor when it is killed again at home. The conductor runs beside its
+// shard.
 func TestAShardComesHomeToAServerThatReturns(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-// Batch systems start processes in any order and want them to end. With --etcd-wait they wait for
-// etcd; with --end-with-run all end, workers first, and so does one that is started again when all
-// is over.
+// Batch systems start processes in any order and expect them to end. With --etcd-wait, processes
+// wait for etcd. With --end-with-run all of them end, workers first, and so does one that is
+// started again when the run is over.
 func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -49,8 +49,8 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	must(t, "checkpoint", "verify", filepath.Join(dir, "store"))
 }
 
-// Servers stay when a run is over, so that its last version can be read. As one of them dies and
-// comes back nothing is saved once more: what the run came to is there.
+// Servers stay when a run is over, so that its last version can be read. If one of them dies and
+// comes back, nothing is saved once more, since the result is saved.
 func TestAServerThatDiesAfterTheEndHasNothingSavedAgain(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -96,7 +96,7 @@ func TestAServerThatDiesAfterTheEndHasNothingSavedAgain(t *testing.T) {
 	}
 }
 
-// A file of settings is that of all roles: who computes no gradients needs no GPU for them.
+// All roles share one file of settings. A role that computes no gradients needs no GPU for them.
 func TestAGPUThatOtherRolesHaveIsNotMissed(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

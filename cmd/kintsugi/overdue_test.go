@@ -8,16 +8,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A checkpoint that does not come is told of after a minute, and then ever more rarely; one that
-// takes as long as those before is not, and neither is one that is not due.
+// A checkpoint that does not come is reported after a minute, and then more and more rarely. One
+// that takes as long as earlier ones is not reported, and neither is one that is not due.
 func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for name, c := range map[string]struct {
 		every   pace
-		stands  int // the second from which no step is released; 0: none
+		stands  int // the second from which on no step is released; 0: never
 		slowest time.Duration
-		ends    map[int]kintsugi.Step // by the second at which it ends, the step of a save
-		want    []int                 // seconds at which it is said
+		ends    map[int]kintsugi.Step // the step of a save, by the second at which it ends
+		want    []int                 // seconds at which it is reported
 	}{
 		"it hangs":                    {pace{Steps: 50}, 0, 0, nil, []int{70, 130, 250, 490, 970}},
 		"it hangs later":              {pace{Steps: 50}, 0, 0, map[int]kintsugi.Step{7: 50, 12: 100}, []int{80, 140, 260, 500, 980}},
@@ -52,7 +52,7 @@ func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 	}
 }
 
-// Who conducts next begins saves of its own, and has as long for them.
+// The next conductor begins its own saves, and has the full time for them.
 func TestANewViewHasTimeForItsCheckpoint(t *testing.T) {
 	o, begin := overdue{every: pace{Steps: 50}}, time.Unix(0, 0)
 	at := func(second int) bool { return o.at(begin.Add(time.Duration(second)*time.Second), 100, 0) > 0 }
@@ -68,7 +68,8 @@ func TestANewViewHasTimeForItsCheckpoint(t *testing.T) {
 	}
 }
 
-// Where each save fails, ten in a second, one in ten seconds is told of, and how many were not.
+// If every save fails, ten in a second, one report is made in ten seconds, with the number of the
+// others.
 func TestSavesThatFailAreToldOfNowAndThen(t *testing.T) {
 	var f failing
 	var said []int

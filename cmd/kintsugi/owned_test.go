@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRowsTrainThroughAKill: models whose steps touch rows go on through the death of a server and
-// end with the parameters of a calm run, and push what they touch alone.
+// TestRowsTrainThroughAKill: models whose steps touch rows survive the death of a server, end with
+// the parameters of an undisturbed run, and push only the rows that they touch.
 func TestRowsTrainThroughAKill(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -43,8 +43,8 @@ func TestRowsTrainThroughAKill(t *testing.T) {
 	}
 }
 
-// TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has users alone, so least
-// squares makes good what came back old, and the run ends with the test loss of a calm one.
+// TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has only users. Least squares
+// repairs what came back old, and the run ends with the test loss of an undisturbed one.
 func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -58,9 +58,9 @@ func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
 	}
 }
 
-// TestTopicsGoOnAfterEverything: all state of the sampler is parameters, so a run that ended is
-// resumed as if it had not, and a worker's death and a partial restore leave counts that a last
-// step can be judged by.
+// TestTopicsGoOnAfterEverything: the whole state of the sampler is in the parameters, so a run that
+// ended can be resumed. After the death of a worker and after a partial restore, the counts are
+// still consistent in the last step.
 func TestTopicsGoOnAfterEverything(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
@@ -81,7 +81,7 @@ func TestTopicsGoOnAfterEverything(t *testing.T) {
 }
 
 // TestMovieLensEndsWhereOthersDo: on the published split u1, least squares of rank 8 have a test
-// RMSE of 0.932, give or take a seed.
+// RMSE of 0.932, up to the differences between seeds.
 func TestMovieLensEndsWhereOthersDo(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
-// A pace is read as it is written, and nothing else than steps, a time or auto is one.
+// A pace is a number of steps, a time, or auto, and is written as it is read.
 func TestAPaceIsStepsATimeOrAuto(t *testing.T) {
 	for text, want := range map[string]pace{"50": {Steps: 50}, "0": {}, "10m": {Time: 10 * time.Minute}, "auto": {Auto: true}, "1h30m": {Time: 90 * time.Minute}, "500ms": {Time: time.Second / 2}} {
 		var p, again pace
@@ -28,8 +28,8 @@ func TestAPaceIsStepsATimeOrAuto(t *testing.T) {
 	}
 }
 
-// A run that chooses how far apart checkpoints are saves the first step and the last, and a server
-// that dies in between goes back to the newest.
+// A run that chooses its interval of checkpoints saves its first step and its last. A server that
+// dies in between goes back to the newest checkpoint.
 func TestARunChoosesHowFarApartCheckpointsAre(t *testing.T) {
 	dir := newDir(t)
 	must(t, quadratic(400, "--gradient-time", "4ms", "--recovery", "checkpoint", "--checkpoint-every", "auto", "--fault", "kill server/0 at step 250", "--out", dir)...)
@@ -57,8 +57,8 @@ func TestARunChoosesHowFarApartCheckpointsAre(t *testing.T) {
 	}
 }
 
-// Full checkpoints by time lie at least so far apart within a line, begin with the first step, and
-// are what a run goes back to.
+// Full checkpoints by time are at least the given time apart within a line, begin with the first
+// step, and are what a run goes back to.
 func TestCheckpointsAreTakenByTime(t *testing.T) {
 	const apart = 200 * time.Millisecond
 	dir := newDir(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// Pages are followed by hand: a command in one that does not parse, or that has settings which no
-// run can have, is found here first.
+// Readers type what is on the pages. This test finds commands there that do not parse, or have
+// settings that no run can have.
 func TestTheCommandsInThePagesParse(t *testing.T) {
 	blocks, spans := 0, 0
 	for _, page := range pages(t) {
@@ -42,8 +42,8 @@ func TestTheCommandsInThePagesParse(t *testing.T) {
 	}
 }
 
-// What the test above is worth: it finds commands and flags that do not exist, arguments that are
-// missing or too many, and settings that are refused, also behind --.
+// The test above finds commands and flags that do not exist, missing and superfluous arguments, and
+// settings that are refused, also after --.
 func TestACommandOfAPageThatIsWrongIsFound(t *testing.T) {
 	for line, good := range map[string]bool{
 		`    bin/kintsugi train --steps 10 --fault "kill server/0 at step 5"   # a comment`: true,
@@ -67,7 +67,7 @@ func TestACommandOfAPageThatIsWrongIsFound(t *testing.T) {
 	}
 }
 
-// pages returns the pages that say which commands to type.
+// pages returns the pages with commands to type.
 func pages(t *testing.T) (list []string) {
 	t.Helper()
 	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/decisions/*.md", "../../bench/results/*.md"} {
@@ -84,10 +84,10 @@ var (
 	blockLine = regexp.MustCompile(`^    (?:bin/)?kintsugi (\S.*)$`)
 	comment   = regexp.MustCompile(`\s#\s.*$`)
 	codeSpan  = regexp.MustCompile("`(?:bin/)?kintsugi ([a-z][^`]*)`")
-	moreFlags = regexp.MustCompile(`( [^-\s]\S*) …$`) // but for the value of a flag
+	moreFlags = regexp.MustCompile(`( [^-\s]\S*) …$`) // except for the value of a flag
 )
 
-// inBlock returns the command of a line of an indented block, without its first word.
+// inBlock returns the command in a line of an indented block, without the program's name.
 func inBlock(line string) (command string, ok bool) {
 	m := blockLine.FindStringSubmatch(comment.ReplaceAllString(line, ""))
 	if m == nil {
@@ -96,7 +96,8 @@ func inBlock(line string) (command string, ok bool) {
 	return m[1], true
 }
 
-// inSpans returns the commands within a sentence, without their first words and what stands for more flags.
+// inSpans returns the commands within a sentence, without the program's name and without the dots
+// that stand for more flags.
 func inSpans(line string) (commands []string) {
 	for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
 		commands = append(commands, moreFlags.ReplaceAllString(m[1], "$1"))
@@ -104,7 +105,7 @@ func inSpans(line string) (commands []string) {
 	return commands
 }
 
-// parses returns what is wrong with a command. One that is not whole may leave its arguments out.
+// parses returns what is wrong with a command. If it is not whole, its arguments may be missing.
 func parses(command string, whole bool) error {
 	args, ok := words(command)
 	if !ok {
@@ -119,7 +120,7 @@ func parses(command string, whole bool) error {
 	if err := found.ParseFlags(rest); err != nil || f.Changed("help") {
 		return err
 	}
-	if g := f.Lookup("consistency"); g != nil && found.CommandPath() == "kintsugi simulate" { // train checks its own below
+	if g := f.Lookup("consistency"); g != nil && found.CommandPath() == "kintsugi simulate" { // train checks its own flags below
 		if _, err := agg.Preset(g.Value.String()); err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func parses(command string, whole bool) error {
 		return trainParses(rest)
 	case at >= 0:
 		var flags []string
-		for _, name := range []string{"recovery", "servers", "workers"} { // the command's own, which it hands on
+		for _, name := range []string{"recovery", "servers", "workers"} { // the command's own flags, which it passes to train
 			if g := f.Lookup(name); g != nil {
 				flags = append(flags, "--"+name, g.Value.String())
 			}
@@ -144,7 +145,8 @@ func parses(command string, whole bool) error {
 	return nil
 }
 
-// trainParses returns what is wrong with flags of train, on a machine that has the devices that they ask for.
+// trainParses returns what is wrong with flags of train, as if this machine had the devices that
+// they ask for.
 func trainParses(flags []string) error {
 	t := &training{}
 	f := newFlagSet("train")

@@ -17,7 +17,8 @@ import (
 
 var allCuts = flag.Bool("cuts", false, "cut hosts off in every way in TestHostsThatAreCutOff, and lose packets")
 
-// apart is a run on four hosts: the first has etcd, the coordinator and the workers, each of the others a server.
+// apart is a run on four hosts. The first has etcd, the coordinator and the workers; each of the
+// others has a server.
 type apart struct {
 	t      *testing.T
 	hosts  *hosts
@@ -26,7 +27,7 @@ type apart struct {
 	flags  []string
 
 	*watching
-	told map[kintsugi.ServerID]int // steps that the conductor there has told of
+	told map[kintsugi.ServerID]int // steps that the conductor there has reported
 	step kintsugi.Step
 }
 
@@ -78,7 +79,8 @@ func startApart(t *testing.T) *apart {
 	return a
 }
 
-// listen notes what the conductor of a view tells of steps. It is asked from within its own host.
+// listen notes the steps that the conductor of a view reports. It asks from within the conductor's
+// own host.
 func (a *apart) listen(ctx context.Context, v kintsugi.View) {
 	address := a.hosts.list[1+v.Conductor].reach(a.t, v.Servers[v.Conductor].Address)
 	peer, err := transport.Dial(address)
@@ -118,7 +120,7 @@ func (a *apart) note(v kintsugi.View, e kintsugi.RunEvent) {
 	a.step = max(a.step, s.Step)
 }
 
-// steps waits until so many more steps are released.
+// steps waits until n more steps are released.
 func (a *apart) steps(n kintsugi.Step) {
 	a.t.Helper()
 	a.mu.Lock()
@@ -127,7 +129,8 @@ func (a *apart) steps(n kintsugi.Step) {
 	a.until(a.t, fmt.Sprintf("%d steps after step %d", n, from), func() bool { return a.step >= from+n })
 }
 
-// cutOff cuts a server's host off until the others have gone on without it, and lets it come back.
+// cutOff cuts a server's host off until the others have gone on without it, and then connects it
+// again.
 func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 	a.t.Helper()
 	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
@@ -141,7 +144,7 @@ func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 	a.mu.Lock()
 	alone := a.told[id] - before
 	a.mu.Unlock()
-	if alone > 20 { // those on the way when it was cut off, and no more
+	if alone > 20 { // only those that were under way when it was cut off
 		a.t.Errorf("server/%d tells of %d steps while it is cut off", id, alone)
 	}
 	a.hosts.isolate(1+int(id), false, false)
@@ -149,8 +152,8 @@ func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 	a.t.Logf("server/%d was cut off (nobody hears it: %v, it hears nobody: %v) and is back in view %d at step %d", id, mute, deaf, a.view.Number, a.step)
 }
 
-// part cuts the replica at a place of the first chain off from the one before it. Everybody else
-// reaches both: steps go on without one of them, until they meet again.
+// part cuts the replica at a place of the first chain off from its predecessor. All others reach
+// both. Steps go on without one of the two until they are connected again.
 func (a *apart) part(at int) {
 	a.t.Helper()
 	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
@@ -173,10 +176,10 @@ func (a *apart) part(at int) {
 	a.t.Logf("server/%d and server/%d did not reach each other, and one was left out after %v; both are back in view %d at step %d", x, y, took, a.view.Number, a.step)
 }
 
-// A host that is cut off, both ways or one, commits nothing while the others go on; when it can be
-// reached again it comes in as the tail. Of two hosts that do not reach each other, while all
-// others reach both, one is left out until they do. The run ends with the bits of one in which
-// nothing happened.
+// A host that is cut off, in both directions or in one, commits nothing while the others go on.
+// When it can be reached again, it comes in as the tail. Of two hosts that do not reach each other,
+// while all others reach both, one is left out until they do. The run ends with the bits of an
+// undisturbed one.
 func TestHostsThatAreCutOff(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -190,7 +193,7 @@ func TestHostsThatAreCutOff(t *testing.T) {
 	a.part(1)
 	if *allCuts {
 		a.part(2)
-		a.cutOff(conductor, true, true) // no conductor now
+		a.cutOff(conductor, true, true) // it does not conduct now
 		for range 2 {
 			a.mu.Lock()
 			conductor = a.view.Conductor

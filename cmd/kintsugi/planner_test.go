@@ -13,33 +13,35 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// saver is a run of which a planner learns: steps of 10 ms, half as long again while chunks are saved, and a store.
+// saver is a run from which a planner learns. Steps take 10 ms, and half as long again while chunks
+// are saved to its store.
 type saver struct {
 	p       *planner
 	chunks  int
 	latency float64        // seconds of a save without bytes
-	model   float64        // seconds that all bytes take besides
+	model   float64        // seconds that a save of all bytes takes in addition
 	beside  float64        // seconds of a step beside a save
-	noise   func() float64 // by which the time of a step is multiplied; nil: by nothing
-	fast    float64        // how much faster than others the first chunk moves; 0: as all do
+	noise   func() float64 // factor of the time of a step; nil: 1
+	fast    float64        // how much faster the first chunk moves than the others; 0: as fast
 
 	step  kintsugi.Step
 	now   float64
-	saved []kintsugi.ChunkID // under way; nil: none
+	saved []kintsugi.ChunkID // being saved; nil: none
 	of    kintsugi.Step
 	begun float64
 	until float64
 	plans int
-	first int // of them, those with the first chunk
+	first int // plans that have the first chunk
 }
 
-// newSaver returns a run that goes on at step 2000 after some failures.
+// newSaver returns a run at step 2000, after some failures.
 func newSaver(t *testing.T, recovery string, failures int, latency, model float64) *saver {
 	t.Helper()
 	return newSaverIn(t, recovery, kintsugi.View{Line: 1 + kintsugi.Line(failures), Losses: failures}, latency, model)
 }
 
-// newSaverIn is newSaver in a view, for any way to recover that has a running checkpoint.
+// newSaverIn is newSaver for a given view, and for any way to recover that has a running
+// checkpoint.
 func newSaverIn(t *testing.T, recovery string, v kintsugi.View, latency, model float64) *saver {
 	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{200_000}}})
@@ -117,8 +119,9 @@ func (s *saver) bytes(chunks []kintsugi.ChunkID) (sum uint64) {
 	return sum
 }
 
-// Fraction and period follow the store and the failures: no plan finds the one before under way, what the store cannot
-// take is not asked of it, and who fails rarely saves rarely.
+// Fraction and period follow the store and the failures. No plan begins while the previous one is
+// being saved, the store is not asked for more than it can take, and a run that fails rarely saves
+// rarely.
 func TestAnAdaptivePlanFollowsTheStoreAndTheFailures(t *testing.T) {
 	type want struct{ period, interval kintsugi.Step }
 	settle := func(failures int, latency, model float64) want {
@@ -142,8 +145,8 @@ func TestAnAdaptivePlanFollowsTheStoreAndTheFailures(t *testing.T) {
 	}
 }
 
-// A measurement that says by chance that saves are free does not have them come as fast as the
-// store takes them: where failures are rare, that would be for nothing.
+// If a measurement says by chance that saves are free, chunks are not saved as fast as the store
+// takes them. If failures are rare, that would be wasted.
 func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -158,8 +161,8 @@ func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
 	}
 }
 
-// Gold believes that it is needed rarely until a run shows that it is not: with the second shard
-// that comes back alone it saves as scar:adaptive does.
+// Gold assumes that its running checkpoint is needed rarely, until a run shows otherwise: after the
+// second loss of a shard it saves as often as scar:adaptive.
 func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
 	rare, common := newSaverIn(t, "gold", kintsugi.View{Line: 2, Keeps: 1, Losses: 1}, 0.001, 0.1), newSaverIn(t, "gold", kintsugi.View{Line: 3, Keeps: 1, Losses: 2}, 0.001, 0.1)
 	scar := newSaverIn(t, "scar:adaptive", kintsugi.View{Line: 3, Keeps: 1, Losses: 2}, 0.001, 0.1)
@@ -177,9 +180,8 @@ func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
 	}
 }
 
-// Where a shard is lost every 60 steps, most of a view is over when it has learnt what saves cost;
-// a view that goes on with what was learnt before it saves as one that has lasted, from its first
-// steps on.
+// If a shard is lost every 60 steps, most of a view is over before it has learnt what saves cost. A
+// view that goes on with what was learnt before saves like a long one from its first steps on.
 func TestWhatWasLearntOutlivesAView(t *testing.T) {
 	for _, recovery := range []string{"gold", "scar:adaptive"} {
 		views := func(goesOn bool) *saver {
@@ -212,8 +214,8 @@ func TestWhatWasLearntOutlivesAView(t *testing.T) {
 	}
 }
 
-// What moves most is saved most often also once the period has become longer than the oldest that a
-// chunk may be was at first: else all chunks are too old, and come in turn.
+// The chunk that moves most is saved most often, even after the period has become longer than the
+// largest age of a chunk was at first. Otherwise all chunks would be too old, and be saved in turn.
 func TestALongerPeriodLeavesRoomForWhatMoves(t *testing.T) {
 	s := newSaver(t, "scar:adaptive", 0, 0.001, 0.1)
 	s.fast = 1000
@@ -237,7 +239,7 @@ func TestAFixedPlanStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A shard that does not say what is saved of it is no reason to die.
+// A shard that does not report what is saved of it must not stop the conductor.
 func TestAPlannerThatDoesNotKnowAllChunksPlansNothing(t *testing.T) {
 	s := newSaver(t, "scar:1/4,32", 0, 0.001, 0.01)
 	s.p.Begin(s.step, make([]kintsugi.Step, s.chunks-1))

@@ -18,8 +18,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program/programtest"
 )
 
-// beProgram answers as the program of a model with a thousand parameters. A word on its command
-// line makes it another one.
+// beProgram answers as the program of a model with a thousand parameters. Words on its command line
+// change its behaviour.
 func beProgram() {
 	about := program.Description{
 		Name: "pulled", Tensors: []kintsugi.Tensor{{Name: "x", Shape: []int{10, 99}}, {Name: "y", Shape: []int{10}}}, Examples: 50, Batch: 5, Steps: 80, LearningRate: 0.02, Optimizer: "sgd", Evaluates: true,
@@ -38,7 +38,7 @@ func beProgram() {
 	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
 	if err == nil && slices.Contains(os.Args, "slow") && !ofLauncher(os.Args[2]) {
-		for err == nil { // it is at its data until nobody waits any more
+		for err == nil { // still reading its data, until nobody waits any more
 			_, err = p.Next()
 		}
 		return
@@ -55,8 +55,8 @@ func beProgram() {
 	}
 }
 
-// ofLauncher reports whether no more than one has asked this of a folder before, since train begins
-// with two, and leaves word there of whoever has.
+// ofLauncher reports whether the process is one of the two that train starts before a run. Each
+// call leaves a mark in the folder.
 func ofLauncher(dir string) bool {
 	f, err := os.CreateTemp(dir, "")
 	if err != nil {
@@ -70,7 +70,7 @@ func ofLauncher(dir string) bool {
 	return len(all) <= 2
 }
 
-// spoil returns what a word does to gradients.
+// spoil returns the function that a word applies to gradients.
 func spoil(words []string) func(q programtest.Question, grads []float32) {
 	kept := float32(0)
 	switch strings.Join(words, " ") {
@@ -103,7 +103,7 @@ func spoil(words []string) func(q programtest.Question, grads []float32) {
 	return nil
 }
 
-// ownProgram are the arguments of train that name the program of these tests.
+// ownProgram is the part of train's arguments that names the program of these tests.
 var ownProgram = []string{"--", "/proc/self/exe"}
 
 func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
@@ -123,7 +123,8 @@ func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
 	noOrphans(t, struck)
 }
 
-// A program says how it is trained as the command line would, and the command line overrules it.
+// A program can give settings of the training as the command line can, and the command line
+// overrides it.
 func TestARecipeIsThatOfTheProgramUnlessTheCommandLineHasAnother(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -154,7 +155,8 @@ func TestARunOfAProgramIsResumed(t *testing.T) {
 	}
 }
 
-// Servers are well when a program is not: no step is lost, and whoever starts the run again finds them all.
+// The servers are healthy when a program is not. No step is lost, and a run that is resumed has
+// them all.
 func TestAProgramThatFailsEndsTheRunWithItsWordsAndALastCheckpoint(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -214,7 +216,8 @@ func TestAnEvaluationThatFailsIsToldBeforeTheRunBegins(t *testing.T) {
 	}
 }
 
-// A gradient is a function of the parameters: that of each worker would be refused until the run gives up.
+// A gradient that is not finite at the start would not become finite later: each worker's gradient
+// would be refused until the run gives up.
 func TestAFirstGradientThatIsNotFiniteIsToldBeforeTheRunBegins(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -228,7 +231,7 @@ func TestAFirstGradientThatIsNotFiniteIsToldBeforeTheRunBegins(t *testing.T) {
 	}
 }
 
-// Programs that read their data for minutes do not keep a run that is interrupted.
+// Programs that read their data for minutes do not delay the end of a run that is interrupted.
 func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	t.Parallel()
 	dir, begun := newDir(t), t.TempDir()
@@ -249,8 +252,8 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// Processes of a program that have not the same data, or vocabulary, train something else in each
-// worker, and nothing would say so. Where only the last bits differ training works.
+// Processes of a program that have different data, or vocabularies, train something different in
+// each worker, and no error would show it. If only the last bits differ, training works.
 func TestProcessesThatAreNotAlikeAreFoundBeforeARunBegins(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -269,7 +272,7 @@ func TestProcessesThatAreNotAlikeAreFoundBeforeARunBegins(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// The example in JAX is trained as its first lines say, and what it comes to can be loaded.
+// The JAX example trains as its first lines say, and its result can be loaded.
 func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
@@ -300,7 +303,8 @@ func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	}
 }
 
-// The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
+// The Python example trains as its first lines say, and its gradients depend only on what is asked
+// for.
 func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
@@ -342,8 +346,8 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	}
 }
 
-// A model with all that is not plain in PyTorch: BatchNorm, dropout, a tied and a frozen parameter,
-// a single number, float64, and a loss that calls backward in parts.
+// A PyTorch model with BatchNorm, dropout, a tied and a frozen parameter, a scalar, float64, and a
+// loss that calls backward in parts.
 func TestAModelInPyTorchIsTrainedAndComesBack(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -393,7 +397,7 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 	} {
 		r := kin(t, append([]string{"program", "check", "--", "/proc/self/exe"}, strings.Fields(words)...)...)
 		status := exitFailed
-		if words == "rmsprop" { // as train says it
+		if words == "rmsprop" { // in train's spelling
 			status = exitUsage
 		}
 		if r.status != status || !strings.Contains(r.stderr, want) || words == "no number" && strings.Contains(r.stderr, "another one") {
@@ -408,14 +412,15 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 	}
 }
 
-// A slope is measured near enough where corners are near, and one that is not the gradient's agrees at no reach.
+// Slopes are measured accurately enough near corners of the loss. A slope that is not the
+// gradient's agrees at no distance.
 func TestSlopesAgreeBetweenCorners(t *testing.T) {
 	const loss, reach = 0.7, 0.02
 	for name, c := range map[string]struct {
 		said   float64
 		f      func(x float64) float64 // the loss along the gradient
 		agrees bool
-		want   float64 // what is said to be measured
+		want   float64 // expected result of the measurement
 	}{
 		"straight":          {0.01, func(x float64) float64 { return loss + 0.01*x }, true, 0.01},
 		"a corner on a way": {0.01, func(x float64) float64 { return loss + 0.01*max(x, -0.004) }, true, 0.01},
@@ -459,8 +464,8 @@ func TestAProgramIsComparedWithALoop(t *testing.T) {
 	}
 }
 
-// A run that is resumed with a program that gives tensors other rates goes on with those, from the
-// parameters that it has.
+// A run that is resumed with a program that has other rates goes on with those, from its own
+// parameters.
 func TestARunIsResumedWithOtherRates(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

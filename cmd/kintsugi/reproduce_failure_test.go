@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench"
 )
 
-// Real processes, a real SIGKILL; what is there is not made again; and a first restore that is to
-// find nothing finds nothing.
+// Real processes are killed with SIGKILL. Results that exist are not made again. Where the first
+// restore is meant to find no checkpoint, it finds none.
 func TestReproduceFailure(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

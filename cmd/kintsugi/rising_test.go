@@ -21,9 +21,9 @@ func TestATrainingThatLosesWhatItWonIsTold(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		loss func(i int) float64
-		told int // the first step at which it may be told; 0: never
+		told int // the first step at which it may be reported; 0: never
 
-		restored int // a restore takes all steps back then; 0: none does
+		restored int // the step at which a restore takes all steps back; 0: none
 	}{
 		{"it falls", falls, 0, 0},
 		{"all steps are lost, and made up for", after(1000, func(i int) float64 { return 2 * math.Exp(-float64(i-1000)/1000) }), 0, 1000},

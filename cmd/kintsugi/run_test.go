@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// An etcd that gives up takes the word that ends the run with it: a run that has its own ends then,
-// and does not wait for that word for ever.
+// A run ends when its etcd tells it so. If its own etcd gives up, that message never comes, and the
+// run must end nevertheless.
 func TestARunWhoseEtcdGivesUpEndsAndSaysHowToGoOn(t *testing.T) {
 	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// shelf is the checkpoint of a run of one server, whose shard it moves.
+// shelf is the running checkpoint of a run with one server, whose shard the test moves.
 type shelf struct {
 	t     *testing.T
 	store *checkpoints
@@ -24,7 +24,7 @@ type shelf struct {
 	shard server.Shard
 }
 
-// newShelf begins a run with these knobs.
+// newShelf begins a run with these settings of --recovery.
 func newShelf(t *testing.T, fs vfs.FS, recovery string) *shelf {
 	t.Helper()
 	s := &settings{}
@@ -40,7 +40,7 @@ func newShelf(t *testing.T, fs vfs.FS, recovery string) *shelf {
 	if err := x.store.load(t.Context(), x.view, &x.shard); err != nil {
 		t.Fatal(err)
 	}
-	x.shard.Taken = nil // from here on all chunks take every step
+	x.shard.Taken = nil // from here on every chunk takes every step
 	return x
 }
 
@@ -51,7 +51,7 @@ func (x *shelf) blank() server.Shard {
 	return server.Shard{Chunks: chunks, Line: 1, Rule: kintsugi.RuleMomentum, Params: make([]float32, n), State: [][]float32{make([]float32, n)}}
 }
 
-// move makes the version of a step: it adds to the values of some chunks.
+// move makes the version of a step: it adds a number to the values of some chunks.
 func (x *shelf) move(step kintsugi.Step, by float32, chunks ...kintsugi.ChunkID) {
 	x.shard.Step = step
 	for _, id := range chunks {
@@ -70,7 +70,8 @@ func (x *shelf) save(chunks ...kintsugi.ChunkID) {
 	}
 }
 
-// back returns the shard as another server would get it back on the next line, and the versions of its chunks.
+// back returns the shard as another server would restore it on the next line, and the versions of
+// its chunks.
 func (x *shelf) back() (server.Shard, []kintsugi.Step) {
 	x.t.Helper()
 	other := &checkpoints{settings: x.store.settings, problem: x.store.problem, fs: x.store.fs, dir: x.store.dir, log: x.store.log}
@@ -106,7 +107,7 @@ func TestChunksComeBackAsTheyWereSavedLast(t *testing.T) {
 	}
 }
 
-// What newer saves have replaced is removed.
+// Saves that newer ones have replaced are removed.
 func TestARunningCheckpointDoesNotGrow(t *testing.T) {
 	x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
 	n := kintsugi.ChunkID(len(x.store.problem.layout.Chunks))
@@ -134,7 +135,7 @@ func (x *shelf) count(folder string) int {
 	return len(names)
 }
 
-// A store that fails is said, and the next save may go well.
+// A failure of the store is reported, and the next save may succeed.
 func TestASaveThatFailsIsMadeUpFor(t *testing.T) {
 	disk := &flaky{FS: vfs.NewMem()}
 	x := newShelf(t, disk, "scar:1/8,16")
@@ -151,7 +152,8 @@ func TestASaveThatFailsIsMadeUpFor(t *testing.T) {
 	}
 }
 
-// Where chunks are saved by increments a lost shard comes back as its server has kept it, and knows how fast it went.
+// If chunks are saved as increments, a lost shard comes back as its server has kept it, and knows
+// how fast it moved.
 func TestIncrementsComeBackThroughTheStore(t *testing.T) {
 	x := newShelf(t, vfs.NewMem(), "scar:1/8,16,coasting")
 	kept := make(map[kintsugi.ChunkID]server.Kept)
@@ -189,7 +191,7 @@ func TestIncrementsComeBackThroughTheStore(t *testing.T) {
 	}
 }
 
-// A full save is the newest of every chunk.
+// A full save is the newest saved value of every chunk.
 func TestAFullSaveIsPartOfTheRunningCheckpoint(t *testing.T) {
 	x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
 	x.move(2, 1, 3, 4)
@@ -210,7 +212,7 @@ func TestAFullSaveIsPartOfTheRunningCheckpoint(t *testing.T) {
 	}
 }
 
-// full saves all of the shard as the version of a step and publishes it, and returns the name.
+// full saves the whole shard as the version of a step, publishes it, and returns the name.
 func (x *shelf) full(step kintsugi.Step) string {
 	x.t.Helper()
 	x.shard.Step = step
@@ -225,7 +227,7 @@ func (x *shelf) full(step kintsugi.Step) string {
 	return name
 }
 
-// spoil changes a byte in the first value of chunks in every segment.
+// spoil changes a byte in the first value of the given chunks, in every segment.
 func (x *shelf) spoil(chunks ...kintsugi.ChunkID) {
 	x.t.Helper()
 	mem := x.store.fs.(*vfs.Mem)
@@ -244,9 +246,9 @@ func (x *shelf) spoil(chunks ...kintsugi.ChunkID) {
 	}
 }
 
-// A lost shard needs no whole checkpoint to come back alone: each chunk is as it was saved last,
-// and only one of which no value is whole begins again. It is all the same whether the checkpoint
-// that the view names is damaged or gone.
+// A lost shard needs no complete checkpoint to come back: each chunk is restored as it was saved
+// last, and only a chunk of which no intact value exists begins anew. It does not matter whether
+// the checkpoint that the view names is damaged or missing.
 func TestALostShardComesBackWhereNoCheckpointIsWhole(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
@@ -283,8 +285,8 @@ func TestALostShardComesBackWhereNoCheckpointIsWhole(t *testing.T) {
 	}
 }
 
-// Where all shards would go back, and every checkpoint is damaged, nothing is started over: that is
-// for a person to decide.
+// If all shards must go back and every checkpoint is damaged, the run does not begin anew: a person
+// has to decide that.
 func TestALineDoesNotBeginAgainWhereCheckpointsAreDamaged(t *testing.T) {
 	x := newShelf(t, vfs.NewMem(), "checkpoint")
 	x.move(2, 0.25, 3)
@@ -305,7 +307,7 @@ func TestALineDoesNotBeginAgainWhereCheckpointsAreDamaged(t *testing.T) {
 
 var errDisk = errors.New("the disk is broken")
 
-// flaky is a disk on which, while it is broken, no file can be created.
+// flaky is a disk on which no file can be created while it is broken.
 type flaky struct {
 	vfs.FS
 	broken bool

@@ -51,8 +51,8 @@ func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 	}
 }
 
-// One of four servers is killed, then the one that the conductor runs on: no step is taken back, the others keep what
-// they have, and the run ends where undisturbed ones do.
+// One of four servers is killed, and then the one that the conductor runs on. No step is taken
+// back, the others keep what they have, and the run ends with the loss of undisturbed runs.
 func TestOnlyTheLostShardComesBack(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -70,8 +70,8 @@ func TestOnlyTheLostShardComesBack(t *testing.T) {
 	if s.Steps != killSteps || s.ReworkSteps != 0 || len(s.Restores) > 0 || len(s.Failures) != 2 {
 		t.Fatalf("%d steps, %d of them twice, restores %+v, failures %+v", s.Steps, s.ReworkSteps, s.Restores, s.Failures)
 	}
-	for i, step := range run.Steps[1:] { // a watcher may be told of a line by the conductor of the one before
-		if before := run.Steps[i]; step.Line < before.Line || step.Step <= before.Step { // one may be missing: its conductor has died before it could tell
+	for i, step := range run.Steps[1:] { // the previous conductor may tell a watcher of its line later
+		if before := run.Steps[i]; step.Line < before.Line || step.Step <= before.Step { // one may be missing: its conductor died before it could report it
 			t.Errorf("step %d of line %d is recorded after step %d of line %d", step.Step, step.Line, before.Step, before.Line)
 		}
 	}
@@ -89,7 +89,7 @@ func TestOnlyTheLostShardComesBack(t *testing.T) {
 			t.Errorf("failure %d is %+v; want chunks of %s alone to come back", i, f, part)
 		}
 	}
-	// How old the chunks are that come back is a matter of the disk; that they are no beginning is not.
+	// How old the restored chunks are depends on the disk. They must not be those of the beginning.
 	begin, want := float64(readRun(t, calm).Steps[0].Loss), float64(readRun(t, calm).Summary.FinalLoss)
 	if got := float64(s.FinalLoss); !(got-want < (begin-want)/20) {
 		t.Errorf("the run ends with loss %v, the calm one began with %v and ended with %v", got, begin, want)

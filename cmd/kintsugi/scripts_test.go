@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// scriptLine finds a command of kintsugi in a script of deploy/slurm, without its first word and
-// what the shell does with it.
+// scriptLine finds a kintsugi command in a script of deploy/slurm. It leaves out the program's name
+// and what the shell does with the command.
 var scriptLine = regexp.MustCompile(`"\$kintsugi" ([a-z].*?)(?: &|; })?$`)
 
-// The scripts for Slurm start the roles of this program, with flags that they have.
+// The Slurm scripts start roles that this program has, with flags that they have.
 func TestTheScriptsForSlurmStartTheRolesThatThereAre(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/slurm/*.sbatch")
 	if err != nil || len(files) == 0 {

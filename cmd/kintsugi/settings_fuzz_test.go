@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whatever a configuration file holds, it sets flags or is a usage error; and what a run writes down of its
-// settings reads back as the same settings.
+// Any configuration file either sets flags or is a usage error. The settings that a run writes down
+// read back as the same settings.
 func FuzzConfig(f *testing.F) {
 	for _, text := range []string{
 		"", "steps: 5\n", "steps: many\n", "fault: [kill server/0 at step 5, slow worker/1 x2 from 3s]\n", "a: &x [*x]\n",

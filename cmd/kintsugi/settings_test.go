@@ -17,10 +17,10 @@ func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
 		"train", "--config", file, "--batch", "4", "--out", dir)
 	config := "\n" + string(readRun(t, dir).Config)
 	for _, want := range []string{
-		"steps: 4",            // environment, over 1200
-		"checkpoint-every: 3", // environment
-		"seed: 6",             // file, over environment
-		"batch: 4",            // flag, over both
+		"steps: 4",            // from the environment, which overrides the file's 1200
+		"checkpoint-every: 3", // from the environment
+		"seed: 6",             // from the file, which overrides the environment
+		"batch: 4",            // from a flag, which overrides both
 		"servers: 2",          // default
 		"fault:\n    - slow worker/0 x2 from step 9",
 	} {
@@ -33,7 +33,7 @@ func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
 	}
 }
 
-// An etcd or a memory that took no notice of it would be open to everybody, and say nothing.
+// If an etcd or a memory ignored the environment, it would be open to everybody without a word.
 func TestTheEnvironmentTurnsOnTLSWhereverAProcessIsStartedAlone(t *testing.T) {
 	for _, command := range []string{"etcd --dir e --listen 127.0.0.1:0", "memory --listen 127.0.0.1:0", "status", "checkpoint list memory://127.0.0.1:1/run", "coordinator --model qp"} {
 		r := kin(t, append([]string{"KINTSUGI_TLS=nowhere"}, strings.Fields(command)...)...)
@@ -43,8 +43,8 @@ func TestTheEnvironmentTurnsOnTLSWhereverAProcessIsStartedAlone(t *testing.T) {
 	}
 }
 
-// Each flag that says how the learning rate changes and what decays is in the schedule; of what
-// nobody says the defaults are.
+// Each flag of the learning rate's schedule and of weight decay reaches the schedule. What is not
+// given has its default.
 func TestTheScheduleIsWhatTheFlagsSay(t *testing.T) {
 	for _, c := range []struct {
 		flags string
@@ -83,14 +83,14 @@ func TestTheEnvironmentSaysWhereTheDataAre(t *testing.T) {
 		t.Errorf("the settings of the run are\n%s\nwant the folder %s and its shape", config, data)
 	}
 	dir = newDir(t)
-	must(t, append([]string{"KINTSUGI_DATA=/nowhere"}, append(train, "--data-dir", data, "--out", dir)...)...) // the flag wins
-	// It says where, not which: the default data set needs no folder.
+	must(t, append([]string{"KINTSUGI_DATA=/nowhere"}, append(train, "--data-dir", data, "--out", dir)...)...) // the flag overrides the environment
+	// The variable says where data are, not which: the default data set needs no folder.
 	dir = newDir(t)
 	must(t, "KINTSUGI_DATA="+data, "train", "--model", "mlr", "--blas", "gonum", "--steps", "3", "--workers", "1", "--servers", "1", "--out", dir)
 	if config := string(readRun(t, dir).Config); !strings.Contains(config, "\ndata: digits\n") {
 		t.Errorf("the settings of the run are\n%s\nwant the digits", config)
 	}
-	// A run that is repeated or goes on has the folder in its settings.
+	// A run that is repeated or resumed finds the folder in its settings.
 	dir = newDir(t)
 	must(t, append(train, "--data-dir", data, "--out", dir)...)
 	must(t, "train", "--resume", dir, "--steps", "5")

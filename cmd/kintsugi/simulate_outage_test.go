@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Ten minutes without a server take the memory of four gradients at most, by every rule, and
-// nothing that was computed is told of twice.
+// An outage of ten minutes takes the memory of at most four gradients under every rule, and no
+// computed gradient is reported twice.
 func TestSimulateAnOutageOfTenMinutes(t *testing.T) {
 	notUnderRace(t)
 	out := must(t, "simulate", "--workers", "3", "--consistency", "async", "--mean", "100ms", "--steps", "100", "--outage", "10m")

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// A simulated run is a run directory like any other, and the same seed gives the same run.
+// A simulated run leaves a run folder like any other, and the same seed gives the same run.
 func TestASimulatedRunIsRecordedAndReplays(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"simulate", "--workers", "8", "--steps", "40", "--times", "exp:1", "--seed", "3"}
@@ -28,8 +28,8 @@ func TestASimulatedRunIsRecordedAndReplays(t *testing.T) {
 	}
 }
 
-// The folder of a run is a trace: one worker that takes as long for each gradient as another one
-// did is as long at all of them, in whatever rotation.
+// The folder of a run can be used as a trace. If a worker took the same time for each gradient, a
+// simulated one takes that time for all of its own, in every rotation.
 func TestARunIsATrace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"simulate", "--workers", "1", "--steps", "40", "--consistency", "bsp", "--out", dir, "--times", "exp:1"}

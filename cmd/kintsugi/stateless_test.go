@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// Servers that are killed find their shards in memory: no step is taken back, and the run has the bits of a calm one.
+// Killed servers find their shards in memory outside the process. No step is taken back, and the
+// run has the bits of an undisturbed one.
 func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -38,8 +39,8 @@ func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
 	}
 }
 
-// A server and a worker that are killed together end nothing. The worker's next life is another:
-// what its steps count is not what a calm run counts.
+// A server and a worker that are killed together do not end the run. The worker's next life
+// computes other gradients, so the bits differ from those of an undisturbed run.
 func TestAServerAndAWorkerKilledTogetherEndNothing(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

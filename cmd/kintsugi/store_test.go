@@ -46,7 +46,7 @@ func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
 			t.Errorf("%s holds the keys of the store", path)
 		}
 	}
-	// A new run from one in the store, with its checkpoints there too.
+	// A new run begins with a run in the store, and saves its checkpoints there too.
 	copied := filepath.Join(t.TempDir(), "second")
 	must(t, "checkpoint", "restore", dir, "--out", copied, "--store", store)
 	sameBits(t, copied, dir)
@@ -55,7 +55,7 @@ func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
 	}
 	must(t, "checkpoint", "show", place)
 	must(t, "checkpoint", "export", place, "--out", filepath.Join(t.TempDir(), "x.npz"))
-	// Another run of that name would go on from what is there.
+	// A second run of that name would go on from those checkpoints.
 	other := filepath.Join(t.TempDir(), "first")
 	if r := kin(t, quadratic(20, "--store", store, "--out", other)...); r.status != exitUsage || !strings.Contains(r.stderr, "another run") {
 		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
@@ -71,7 +71,7 @@ func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
 		if r.Method == http.MethodPut {
 			wrote++
 		}
-		if r.Method == http.MethodPut && wrote > 5 && wrote <= 7 { // the launcher and the coordinator try it first, and claim a line
+		if r.Method == http.MethodPut && wrote > 5 && wrote <= 7 { // the launcher and the coordinator write first, to try the store and to claim a line
 			return objecttest.Fault{Status: http.StatusInsufficientStorage, Code: "XMinioStorageFull"}
 		}
 		return objecttest.Fault{}
@@ -90,8 +90,8 @@ func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
 	}
 }
 
-// A run is killed while its store is in trouble, and goes on while it is again: steps go on all the
-// while, the log says what the store does, and in the end everything is there.
+// A run is killed while its store fails, and goes on while it fails again. Steps are made all the
+// while, the log reports what the store does, and in the end everything is saved.
 func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -99,7 +99,7 @@ func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			server := objecttest.New(t)
-			var trouble atomic.Int32 // answers to writes that are wrong
+			var trouble atomic.Int32 // number of wrong answers to writes that are left to give
 			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
 				claims := strings.Contains(r.URL.Path, "/line/") // without its claim a run does not begin
 				if r.Method == http.MethodPut && !claims && trouble.Add(-1) >= 0 {

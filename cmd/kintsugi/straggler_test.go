@@ -12,7 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// fates counts what became of the gradients of a worker that a run tells of.
+// fates counts what became of the gradients of a worker, according to a run's record.
 func fates(r *record.Run, slot uint32) (n [3]int) {
 	for _, s := range r.Steps {
 		for _, t := range s.Times {
@@ -24,8 +24,9 @@ func fates(r *record.Run, slot uint32) (n [3]int) {
 	return n
 }
 
-// A worker that takes a thousand times as long is interrupted in step after step: had it to finish, it would end one
-// gradient while the others make all the steps. In the middle all workers die, and come back.
+// A worker that takes a thousand times as long as others is interrupted in each step. If it had to
+// finish, it would end one gradient while the others make all steps. In the middle of the run all
+// workers die and come back.
 func TestDynamicQuotasInterruptASlowWorkerAndOutliveAll(t *testing.T) {
 	notUnderRace(t)
 	dir := newDir(t)
@@ -73,7 +74,8 @@ func TestDynamicQuotasInterruptASlowWorkerAndOutliveAll(t *testing.T) {
 	}
 }
 
-// usualCompute returns the median of the seconds that a worker's finished gradients took to compute.
+// usualCompute returns the median of the seconds that a worker took to compute its finished
+// gradients.
 func usualCompute(r *record.Run, slot uint32) float64 {
 	var took []float64
 	for _, s := range r.Steps {
@@ -87,8 +89,8 @@ func usualCompute(r *record.Run, slot uint32) float64 {
 	return took[len(took)/2]
 }
 
-// A worker that waits, or asks, finishes what it is at, and goes on with the newest parameters: its
-// gradients are late, and it skips the versions between.
+// A worker that waits, or pulls, finishes its present gradient and goes on with the newest
+// parameters. Its gradients are late, and it skips the versions in between.
 func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 	onlyLong(t)
 	for _, busy := range []string{"wait", "pull"} {
@@ -103,7 +105,7 @@ func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 	}
 }
 
-// One worker alone is waited for; an interrupt and another life change nothing of that.
+// A single worker is waited for. An interrupt, or another life of it, does not change that.
 func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
 	notUnderRace(t)
 	dir := newDir(t)
@@ -126,7 +128,8 @@ func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
 	}
 }
 
-// A gradient that is not finite ends a run whose quota is chosen, too.
+// A gradient that is not finite ends a run whose quota is chosen by a controller, as it ends
+// others.
 func TestDynamicQuotasDoNotHideAGradientThatIsNotFinite(t *testing.T) {
 	notUnderRace(t)
 	dir := newDir(t)

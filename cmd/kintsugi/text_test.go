@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests runs processes on a text that is short, so
-// that evaluations are.
+// TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests runs processes on a short text, so that
+// evaluations are short.
 func TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests(t *testing.T) {
 	notUnderRace(t)
 	data, dir := t.TempDir(), newDir(t)
@@ -18,7 +18,7 @@ func TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	r := readRun(t, dir)
-	const classes = 23 // different characters of the line
+	const classes = 23 // number of different characters in the line
 	for _, want := range []string{"optimizer: adam\n", "input: 64x23\n"} {
 		if !strings.Contains(string(r.Config), want) {
 			t.Errorf("the settings are\n%s; want %q among them", r.Config, want)

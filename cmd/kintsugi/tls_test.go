@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// freeAddress returns an address at which nobody listens. Its port is none of those that the system
-// gives to whoever asks for any, as the tests beside this one do, and clients.
+// freeAddress returns an address at which nothing listens. Its port is outside the range from which
+// the system takes ports for clients, and for listeners that ask for any port.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -29,7 +29,7 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// waitListening waits until an etcd is there: roles wait for it no longer than some seconds.
+// waitListening waits until an etcd listens. Roles wait for it only for some seconds.
 func waitListening(t *testing.T, address string) {
 	t.Helper()
 	eventually(t, "etcd is there", func() bool {
@@ -41,9 +41,9 @@ func waitListening(t *testing.T, address string) {
 	})
 }
 
-// All connections of a run are by TLS: to etcd, between servers and workers, to the memory of
-// another process. A server is killed, after certificates were renewed under it; its next life and
-// the others have the new ones, and the run ends with the bits of one without TLS.
+// All connections of a run use TLS: to etcd, between servers and workers, and to the memory of
+// another process. A server is killed after certificates were renewed. Its next life and all others
+// use the new ones, and the run ends with the bits of one without TLS.
 func TestARunByTLSGoesOnThroughTheDeathOfAServer(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -83,8 +83,8 @@ func TestARunByTLSGoesOnThroughTheDeathOfAServer(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// Roles that are started one by one, each with a folder that has nothing but its own credentials;
-// whoever comes with another role's is refused and named.
+// Roles are started one by one, each with a folder that has only its own credentials. A process
+// that uses another role's credentials is refused, and the refusal names it.
 func TestRolesHaveEachTheirOwnCredentials(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -112,7 +112,7 @@ func TestRolesHaveEachTheirOwnCredentials(t *testing.T) {
 		t.Fatalf("the worker ended with status %d: %s", r.status, r.stderr)
 	}
 	sameBits(t, store, want)
-	for _, p := range all[:2] { // which stay for those who read the last version
+	for _, p := range all[:2] { // the servers, which stay for readers of the last version
 		p.signal(syscall.SIGTERM)
 		if r := p.wait(); r.status != exitDone {
 			t.Errorf("asked to go when the run is over, a coordinator or server ended with status %d, not 0: %s", r.status, r.stderr)

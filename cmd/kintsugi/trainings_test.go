@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A signal that reaches the command alone ends every process group of the trainings that it has
-// started, and what they have left in the folder for temporary files.
+// A signal that reaches only the command ends every process group of the trainings that it started,
+// and removes what they left in the folder for temporary files.
 func TestTrainingsEndWithTheCommandThatHasStartedThem(t *testing.T) {
 	notUnderRace(t)
 	out := newDir(t)
@@ -59,7 +59,7 @@ func TestTrainingsEndWithTheCommandThatHasStartedThem(t *testing.T) {
 	}
 }
 
-// hasRole reports whether one of some processes has a role.
+// hasRole reports whether one of the given processes has a role.
 func hasRole(processes map[int]string, role string) bool {
 	for _, args := range processes {
 		if strings.HasPrefix(args, "kintsugi "+role+" ") {
@@ -69,7 +69,8 @@ func hasRole(processes map[int]string, role string) bool {
 	return false
 }
 
-// groupsOf returns the process groups of some processes. One that has ended meanwhile has none.
+// groupsOf returns the process groups of the given processes. One that has ended meanwhile has
+// none.
 func groupsOf(t *testing.T, processes map[int]string) map[int]bool {
 	t.Helper()
 	groups := map[int]bool{}
@@ -81,7 +82,7 @@ func groupsOf(t *testing.T, processes map[int]string) map[int]bool {
 	return groups
 }
 
-// Who reads what a run says may be gone before it: tee gets the same Ctrl-C.
+// The reader of a run's output may be gone before the run: tee receives the same Ctrl-C.
 func TestARunOutlivesWhoeverReadsWhatItSays(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

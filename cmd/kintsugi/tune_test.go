@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench"
 )
 
-// The curvatures of this quadratic go up to one: rates are stable below 2.
+// The largest curvature of this quadratic is 1, so rates below 2 are stable.
 func TestTuneFindsARateThatTrainTakes(t *testing.T) {
 	notUnderRace(t)
 	dir := filepath.Join(t.TempDir(), "lr")

@@ -19,7 +19,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
-// What is waited for is said at once, every ten seconds, and no more when it is there.
+// What a run waits for is reported at once, then every ten seconds, and no longer once it is there.
 func TestWhatIsWaitedForIsSaidAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, words, said := time.Now(), make(chan string), []string(nil)
@@ -41,8 +41,8 @@ func TestWhatIsWaitedForIsSaidAgainAndAgain(t *testing.T) {
 	})
 }
 
-// That a run stands is logged as often as the conductor tells it, and noted once, whatever a stream
-// tells again; not what is over.
+// That a run stands still is logged as often as the conductor reports it, and noted once, even if a
+// stream repeats it. It is not noted when it is over.
 func TestARunThatStandsIsNotedOnce(t *testing.T) {
 	dir, start := newDir(t), time.Unix(1_700_000_000, 0)
 	rec, err := record.Create(dir, nil, record.Header{Start: start})
@@ -76,9 +76,9 @@ func TestARunThatStandsIsNotedOnce(t *testing.T) {
 	}
 }
 
-// A store that fails once the run is under way, and before its first view: the run says so, with
-// the store's own words, begins when the store is there, and ends at the first signal where it is
-// not.
+// A store fails after the launcher has tried it, before the first view. The run reports that with
+// the store's own words. It begins when the store works again, and if it does not, the run ends at
+// the first signal.
 func TestARunWhoseStoreFailsBeforeItsFirstView(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -86,7 +86,7 @@ func TestARunWhoseStoreFailsBeforeItsFirstView(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  objecttest.Fault
 		says   string
-		signal syscall.Signal // 0: the store comes back
+		signal syscall.Signal // 0: the store works again
 		status int
 	}{
 		"full, and comes back": {fault: objecttest.Fault{Status: http.StatusInsufficientStorage, Code: "XMinioStorageFull"}, says: "is full", status: exitDone},

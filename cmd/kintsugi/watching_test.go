@@ -11,15 +11,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-// watching knows the newest view of a run whose etcd a test has, and who has caught up.
+// watching knows the newest view of a run whose etcd a test has, and which servers have caught up.
 type watching struct {
 	mu    sync.Mutex
 	view  kintsugi.View
-	lines map[kintsugi.Line]bool // that there were
+	lines map[kintsugi.Line]bool // lines that the run has had
 	whole map[uint32]kintsugi.ViewNumber
 }
 
-// watch begins to watch a run, until the test ends; entered is told of each view.
+// watch watches a run until the test ends. entered is called for each view.
 func watch(t *testing.T, client *etcd.Client, entered func(ctx context.Context, v kintsugi.View)) *watching {
 	w := &watching{lines: make(map[kintsugi.Line]bool)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,7 +55,8 @@ func watch(t *testing.T, client *etcd.Client, entered func(ctx context.Context, 
 	return w
 }
 
-// complete reports whether all chains have that many replicas, and everybody has caught up. The caller holds the lock.
+// complete reports whether all chains have that many replicas, and all of them have caught up. The
+// caller holds the lock.
 func (w *watching) complete(replicas int) bool {
 	for i, m := range w.view.Servers {
 		if m.Since != 0 && w.whole[uint32(i)] != m.Since {
@@ -70,7 +71,7 @@ func (w *watching) holds(id kintsugi.ServerID) bool {
 	return slices.ContainsFunc(w.view.Chains, func(c []kintsugi.ServerID) bool { return slices.Contains(c, id) })
 }
 
-// until waits until something holds of the run, which is asked under the lock.
+// until waits until the condition holds, which is evaluated under the lock.
 func (w *watching) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	eventually(t, what, func() bool {
