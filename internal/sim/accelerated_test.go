@@ -9,9 +9,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
-// Servers whose shards live on an accelerator end with the bits of those on the host, whatever dies
-// and however it comes back. The accelerator's memory is apart from the host's: what is not sent or
-// fetched in time is found here.
+// Servers whose shards live on an accelerator end with the bits of servers on the host, whatever
+// dies and however it comes back. The accelerator's memory is separate from the host's, so a
+// missing or late copy between the two shows here.
 func TestShardsOnAnAcceleratorAreTheSame(t *testing.T) {
 	oneGoroutine(t)
 	far := func(cfg LiveConfig) LiveConfig {

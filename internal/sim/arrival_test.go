@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Steps that are made while their gradients arrive have the bits of steps that are made when they
-// are committed, whatever gradients travel through and wherever shards are kept; also where a
+// Steps that are made while their gradients arrive have the bits of steps that are made at their
+// commits, for every way that gradients travel and every place where shards are kept, also if a
 // server dies in the middle of such a step.
 func TestMakingStepsAsTheyArriveDoesNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
@@ -30,7 +30,7 @@ func TestMakingStepsAsTheyArriveDoesNotChangeTheModel(t *testing.T) {
 		}
 	}
 	quota := calm
-	quota.Consistency, quota.ServerEnters = agg.Config{Quota: calm.Workers}, counts(func() {}) // the same sets, but nobody knows
+	quota.Consistency, quota.ServerEnters = agg.Config{Quota: calm.Workers}, counts(func() {}) // the same gradients are counted, but servers cannot know it beforehand
 	want := run(t, quota, nil)
 	if n := begun.Load(); n > 0 {
 		t.Fatalf("%d steps were begun before their commit where it is not certain what counts", n)

@@ -10,8 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// What does a step cost besides the gradients? Four workers whose gradients take no time, over real
-// gRPC on loopback, all in one process: the rest is push, apply, publish and pull.
+// BenchmarkStep measures what a step costs besides the gradients. Four workers whose gradients take
+// no time run in one process, over real gRPC on loopback. What remains is push, apply, publish and
+// pull.
 func BenchmarkStep(b *testing.B) {
 	for _, values := range []int{10_000, 250_000, 1_000_000} {
 		b.Run(fmt.Sprintf("values=%d", values), func(b *testing.B) {

@@ -7,14 +7,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
-// Chains change no bit of the model, and neither does the death of any server at any time, whatever
-// comes in again: no step is taken back, and the run stays on its line.
+// Chains change no bit of the model, and neither does the death of any server at any time, nor its
+// return. No step is taken back, and the run stays on its line.
 func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
 	serversOfChainsDie(t, base(t))
 }
 
-// Neither does it where workers keep back what their codecs leave out: each adopts once what was
-// left out of what is counted.
+// The same holds if codecs leave parts of gradients out: each worker keeps exactly what was left
+// out of its counted gradients.
 func TestServersOfChainsDieAndTheModelWithFeedbackIsTheSame(t *testing.T) {
 	race.Skip(t)
 	serversOfChainsDie(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
@@ -25,12 +25,12 @@ func serversOfChainsDie(t *testing.T, base LiveConfig) {
 	for _, replicas := range []int{2, 3} {
 		cfg := base
 		cfg.Servers, cfg.Replicas, cfg.Threads = 3, replicas, 2
-		if peace := !racing || !testing.Short(); peace { // else what comes before the first death is enough
+		if peace := !racing || !testing.Short(); peace { // otherwise the steps before the first death are enough
 			if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
 				t.Errorf("%d replicas that are left in peace end with another model", replicas)
 			}
 		}
-		for victim := range 4 - replicas { // with two replicas: the conductor's host, and another
+		for victim := range 4 - replicas { // with two replicas: the conductor's server, and another
 			got := run(t, cfg, func(l *Live) {
 				until(t, l, 12)
 				l.KillServer(victim)
@@ -54,9 +54,9 @@ func serversOfChainsDie(t *testing.T, base LiveConfig) {
 	}
 }
 
-// The number of replicas changes while the run lasts, to chains and back to memory outside the
-// processes, and servers die under each: nothing is taken back, and the model is the same to the
-// last bit.
+// The number of replicas changes while the run lasts, up to chains and back to memory outside the
+// processes, and servers die with each number. Nothing is taken back, and the model is the same to
+// the last bit.
 func TestTheNumberOfReplicasChangesAndTheModelIsTheSame(t *testing.T) {
 	numberOfReplicasChanges(t, base(t))
 }

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// drawChain returns the run of a seed with so many replicas, under all faults.
+// drawChain returns the run of a seed with the given number of replicas, under all faults.
 func drawChain(seed uint64, replicas int) Config {
 	cfg := Draw(seed, steps())
 	cfg.Servers = max(cfg.Servers, replicas)
 	cfg.Replicas, cfg.Partial, cfg.Outside, cfg.Faults = replicas, false, false, AllFaults
-	cfg.Hold = leaseTime + time.Second // for twins
+	cfg.Hold = leaseTime + time.Second // longer than a lease, for faults with twins
 	return cfg
 }
 
-// Whatever goes wrong, a line goes on as long as each shard has a replica that has it, and replicas
-// are equal to the bit.
+// Whatever goes wrong, a line goes on as long as each shard has a replica with all of it, and
+// replicas are equal to the bit.
 func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(300, 60)
@@ -35,8 +35,8 @@ func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 	}
 }
 
-// With every worker counted in every step, servers of chains that die change not one bit, as long
-// as no two die together. The calm run is the oracle.
+// Every step counts every worker, so servers of chains that die do not change a single bit, as long
+// as no two die together. An undisturbed run says what the bits must be.
 func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	died := 0
@@ -54,7 +54,7 @@ func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
 			}
 			died += got.Views - 1
 			if got.Lines != 1 {
-				continue // the second died before the first was back: there is nothing to be had but a checkpoint
+				continue // the second died before the first was back: only a checkpoint is left
 			}
 			if !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params) {
 				t.Errorf("seed %d, %d replicas: the deaths of servers change the model", seed, replicas)

@@ -14,13 +14,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// characters is charlm on the generated text, computed by one engine for each worker.
+// characters is charlm on the generated text, with one engine for each worker.
 type characters struct {
 	desc    *model.Description
 	set     *data.Set
 	sampler data.Sampler
 	engines []*engine.Engine
-	locks   []sync.Mutex // a worker's turn may overlap the one that it has given up
+	locks   []sync.Mutex // a worker's turn may overlap the turn that it has given up
 }
 
 func newCharacters(t *testing.T, workers, batch int) *characters {
@@ -52,7 +52,7 @@ func newCharacters(t *testing.T, workers, batch int) *characters {
 	return c
 }
 
-// examples returns a batch of a half of the set.
+// examples returns a batch from one part of the set: training or test.
 func examples(half data.Examples, indices []int) model.Batch {
 	b := model.Batch{N: len(indices), X: make([]float32, len(indices)*half.Values()), Y: make([]int32, len(indices)*half.Labels())}
 	half.Fill(b.X, b.Y, indices)
@@ -81,7 +81,7 @@ func (c *characters) loss(t *testing.T, params []float32) float64 {
 	return loss
 }
 
-// loop trains without a server: the same gradients and the same optimizer, in one goroutine.
+// loop trains without servers, on one goroutine, with the same gradients and the same optimizer.
 func (c *characters) loop(t *testing.T, schedule conductor.Schedule, steps kintsugi.Step) []float32 {
 	t.Helper()
 	n := c.desc.Values()
@@ -113,9 +113,10 @@ func (c *characters) loop(t *testing.T, schedule conductor.Schedule, steps kints
 	return params
 }
 
-// TestCharlmThroughServersIsCharlmInALoop trains the character model twice: what servers do between
-// a gradient and the next parameters costs nothing in quality. What the bound leaves room for does
-// not happen: the numbers of workers and examples are powers of two, so weights lose no bits.
+// TestCharlmThroughServersIsCharlmInALoop trains the character model through servers and in a loop:
+// what happens between a gradient and the next parameters must not cost quality. The bound leaves
+// room for rounding, which does not occur here: the numbers of workers and examples are powers of
+// two, so weights are exact.
 func TestCharlmThroughServersIsCharlmInALoop(t *testing.T) {
 	oneGoroutine(t)
 	workers, batch, steps := 4, 2, kintsugi.Step(25)

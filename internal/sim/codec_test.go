@@ -22,7 +22,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// specs are codecs of every encoding and every lossless stage.
+// specs are codecs that cover every encoding and every lossless stage.
 var specs = []string{"fp32+s2", "bf16+huff0", "fp16+auto", "int8", "int8:stochastic", "sign+s2", "topk:0.05", "topk:0.02:fp32+auto", "powersgd:2", "sparse"}
 
 func parse(t testing.TB, spec string) compress.Codec {
@@ -34,14 +34,15 @@ func parse(t testing.TB, spec string) compress.Codec {
 	return c
 }
 
-// withCodecs gives the slots of a run codecs in turn.
+// withCodecs assigns codecs to the slots of a run in turn.
 func withCodecs(t testing.TB, cfg LiveConfig, specs ...string) LiveConfig {
 	cfg.Seed, cfg.Device = 7, kernels.Best()
 	cfg.Codec = func(s kintsugi.Slot) compress.Codec { return parse(t, specs[int(s)%len(specs)]) }
 	return cfg
 }
 
-// loop trains as cfg says in one goroutine: it decodes what every worker sends, and steps on float32.
+// loop trains as cfg says on one goroutine. It decodes what every worker would send, and makes
+// steps in float32.
 func loop(t *testing.T, cfg LiveConfig) []float32 {
 	t.Helper()
 	l := cfg.Layout
@@ -83,8 +84,9 @@ func loop(t *testing.T, cfg LiveConfig) []float32 {
 	return params
 }
 
-// A cluster whose workers encode ends with the bits of a loop that decodes everything to float32 first: on any
-// number of servers and threads, on any device, each worker with a codec of its own.
+// A cluster whose workers encode ends with the bits of a loop that first decodes everything to
+// float32, for any number of servers and threads and on any device, with a different codec for each
+// worker.
 func TestEncodedGradientsGiveTheModelOfDecodedOnes(t *testing.T) {
 	race.Skip(t)
 	runs := [][]string{{"int8", "sign+s2", "topk:0.05", "bf16+huff0"}}
@@ -105,8 +107,8 @@ func TestEncodedGradientsGiveTheModelOfDecodedOnes(t *testing.T) {
 	}
 }
 
-// Clipped gradients give the model of a loop that scales each down, whatever they travel in. The
-// bound cuts about half of them.
+// Clipped gradients give the model of a loop that scales each gradient down, however they travel.
+// The bound cuts about half of them.
 func TestClippedGradientsGiveTheModelOfALoopThatClips(t *testing.T) {
 	race.Skip(t)
 	for _, codec := range []string{"fp32", "int8"} {
@@ -136,7 +138,7 @@ func TestClippedGradientsGiveTheModelOfALoopThatClips(t *testing.T) {
 	}
 }
 
-// Nearly all of a sparse gradient is never sent, and the events say so.
+// Most of a sparse gradient is never sent, and the events report the bytes that are.
 func TestEventsCountTheBytesOnTheWire(t *testing.T) {
 	pushed := func(spec string) (bytes uint64) {
 		cfg := withCodecs(t, base(t), spec)
@@ -162,7 +164,8 @@ func TestEventsCountTheBytesOnTheWire(t *testing.T) {
 	}
 }
 
-// A codec that keeps nothing back makes gradients that are a function of their id: a rollback computes the same.
+// With a codec without feedback, a gradient depends only on its id: after a rollback, the same
+// gradients are computed.
 func TestServerCrashDoesNotChangeTheModelOfACodecWithoutFeedback(t *testing.T) {
 	race.Skip(t)
 	base := withCodecs(t, base(t), "int8:stochastic-nofeedback", "topk:0.3-nofeedback+s2")
@@ -181,7 +184,8 @@ func TestServerCrashDoesNotChangeTheModelOfACodecWithoutFeedback(t *testing.T) {
 	}
 }
 
-// With feedback a rollback loses the residuals, and no more: the run ends, with a model as good.
+// With feedback, a rollback loses the residuals and nothing else: the run ends, and the model is as
+// good.
 func TestRunsWithFeedbackOutliveCrashes(t *testing.T) {
 	cfg := withCodecs(t, base(t), "topk:0.05", "sign", "int8")
 	cfg.Servers, cfg.Steps, cfg.LeaveGrace = 2, 250, soon
@@ -203,7 +207,7 @@ func TestRunsWithFeedbackOutliveCrashes(t *testing.T) {
 	}
 }
 
-// distance returns how far the mean parameter is from the optimum of noisy, which is 1.
+// distance returns how far the mean of the parameters is from the optimum of noisy, which is 1.
 func distance(params []float32) float64 {
 	sum := 0.0
 	for _, p := range params {
@@ -212,7 +216,7 @@ func distance(params []float32) float64 {
 	return math.Abs(sum/float64(len(params)) - 1)
 }
 
-// Several pushes of a worker may be open, dropped and counted in any order.
+// A worker may have several open pushes, and they may be dropped and counted in any order.
 func TestAsyncConvergesWithFeedback(t *testing.T) {
 	race.Skip(t)
 	presets := []string{"rennala:4", "async", "backup:1"}
@@ -233,7 +237,7 @@ func TestAsyncConvergesWithFeedback(t *testing.T) {
 	}
 }
 
-// proxy passes connections on, and can cut them.
+// proxy forwards connections, and can cut them.
 type proxy struct {
 	net.Listener
 	mu   sync.Mutex
@@ -284,14 +288,14 @@ func (p *proxy) cut() {
 	}
 }
 
-// Connections that are cut at any moment change nothing: what was sent is sent again, what was counted meanwhile
-// is learnt, and each residual is adopted once.
+// Connections that are cut at any moment do not change the model: what was sent is sent again,
+// workers learn what was counted meanwhile, and each residual is adopted once.
 func TestCutConnectionsDoNotChangeAModelWithFeedback(t *testing.T) {
 	cutConnections(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
 }
 
-// Nor one whose gradients lie in shared memory: a worker that connects anew takes new memory, so
-// that nobody's is written twice.
+// The same holds for gradients in shared memory. A worker that connects again takes new memory, so
+// that no segment is written while a server reads it.
 func TestCutConnectionsDoNotChangeAModelInSharedMemory(t *testing.T) {
 	base := base(t)
 	base.Wire = worker.WireShared
@@ -311,8 +315,8 @@ func cutConnections(t *testing.T, base LiveConfig) {
 	}
 }
 
-// A worker that is away for so long that it is no member meanwhile has what it has told of dropped
-// by the heads. It sends that again, or the step that counts it would never be made.
+// If a worker is away for so long that it is no longer a member, the heads drop the pushes whose
+// tickets it has sent. It must send them again, or a step that counts one could never be made.
 func TestWorkersThatComeBackAsNewMembersSendAgainWhatHeadsHaveDropped(t *testing.T) {
 	base := withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic")
 	base.LeaveGrace = time.Nanosecond
@@ -323,8 +327,8 @@ func TestWorkersThatComeBackAsNewMembersSendAgainWhatHeadsHaveDropped(t *testing
 	}
 }
 
-// cutting returns cfg with connections that are all cut now and then: while some workers have
-// pushed, and others have not.
+// cutting returns cfg with connections that can all be cut, at moments when some workers have
+// pushed and others have not.
 func cutting(t *testing.T, cfg LiveConfig) (_ LiveConfig, cuts func() int) {
 	var mu sync.Mutex
 	proxies := make(map[string]*proxy)

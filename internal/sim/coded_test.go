@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// drawCoded returns the run of a seed whose workers encode their gradients, some of them with several pushes in flight.
+// drawCoded returns the run of a seed whose workers encode their gradients. Some of them have
+// several pushes in flight.
 func drawCoded(seed uint64) Config {
 	rng := rand.New(rand.NewPCG(seed, 0x636f646563))
 	cfg := Draw(seed+8_000_000, steps())
@@ -17,7 +18,7 @@ func drawCoded(seed uint64) Config {
 	}
 	if rng.IntN(3) == 0 {
 		cfg.Faults = AllFaults
-		cfg.Hold = leaseTime + 1e9 // for twins
+		cfg.Hold = leaseTime + 1e9 // longer than a lease, for faults with twins
 	}
 	if credit := 2 + rng.IntN(2); rng.IntN(3) == 0 {
 		cfg.Consistency = agg.Config{Quota: 1 + rng.IntN(2*cfg.Workers), Lead: kintsugi.Infinite, PerWorker: 2, Credit: credit}
@@ -30,8 +31,8 @@ func drawCoded(seed uint64) Config {
 	return cfg
 }
 
-// Whatever goes wrong, each worker's residual is what was left out of the gradients that were
-// counted: nothing is brought twice, and nothing is lost but with a worker or a line.
+// Whatever goes wrong, each worker's residual is what was left out of its counted gradients.
+// Nothing is sent twice, and nothing is lost, except with a worker or a line.
 func TestNoSeedBreaksAPromiseOfResiduals(t *testing.T) {
 	oneGoroutine(t)
 	var sum ResidualResult

@@ -26,16 +26,16 @@ func preset(t *testing.T, text string) agg.Config {
 	return c
 }
 
-// witness looks at every gradient that workers compute.
+// witness observes every gradient that workers compute.
 type witness struct {
 	mu       sync.Mutex
 	seed     maphash.Seed
-	params   map[kintsugi.Step]uint64 // by version: what they were
+	params   map[kintsugi.Step]uint64 // hash of the parameters, by version
 	seen     map[kintsugi.PushID]bool
-	begun    map[kintsugi.Slot]int // gradients
+	begun    map[kintsugi.Slot]int // number of gradients
 	ended    map[kintsugi.Slot]int
 	wrong    []string
-	sequence uint32 // greatest
+	sequence uint32 // largest sequence number
 }
 
 func newWitness() *witness {
@@ -45,7 +45,7 @@ func newWitness() *witness {
 	}
 }
 
-// watch returns a gradient function that calls between, which may wait, before it computes.
+// watch returns a gradient function that first calls between, which may wait, and then computes.
 func (w *witness) watch(between func(context.Context, kintsugi.PushID) error) worker.Gradient {
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		w.begin(params, id)
@@ -86,8 +86,8 @@ func (w *witness) check(t *testing.T) {
 
 func atOnceBetween(context.Context, kintsugi.PushID) error { return nil }
 
-// Every preset comes near the optimum, every gradient is computed on one version that is the same for all
-// workers, and none is computed twice.
+// Every preset comes near the optimum. Every gradient is computed on one version, which is the same
+// for all workers, and none is computed twice.
 func TestEveryPresetConverges(t *testing.T) {
 	for _, c := range []struct {
 		preset string
@@ -115,7 +115,7 @@ func TestEveryPresetConverges(t *testing.T) {
 		{"rennala:6,limit=2,credit=3,wait", 0.1, 60},
 	} {
 		if racing && testing.Short() && !slices.Contains([]string{"bsp:sum,pull", "async:wait,credit=2", "ssp:2", "dbw:joint", "rennala:6,limit=2,credit=3,wait"}, c.preset) {
-			continue // what these have between goroutines the others have too
+			continue // what passes between goroutines here passes there in the other presets too
 		}
 		t.Run(c.preset, func(t *testing.T) {
 			cfg := base(t)
@@ -139,7 +139,8 @@ func TestEveryPresetConverges(t *testing.T) {
 	}
 }
 
-// What a worker does while parameters change is no matter where they do not change while it computes.
+// What a worker does about newer parameters makes no difference if there are none while it
+// computes.
 func TestTheWaysOfABusyWorkerGiveTheSameSynchronousModel(t *testing.T) {
 	race.Skip(t)
 	want := run(t, base(t), nil)
@@ -152,7 +153,7 @@ func TestTheWaysOfABusyWorkerGiveTheSameSynchronousModel(t *testing.T) {
 	}
 }
 
-// gate holds the gradients of one worker back until it opens.
+// gate holds the gradients of one worker back until it is opened.
 type gate struct {
 	slot kintsugi.Slot
 	open chan struct{}
@@ -170,14 +171,14 @@ func (g gate) between(ctx context.Context, id kintsugi.PushID) error {
 	}
 }
 
-// A worker that does not finish a gradient stops synchronous steps at once, and stale synchronous ones when
-// the others have the lead; backup and asynchronous steps go on without it.
+// A worker that does not finish a gradient stops synchronous steps at once, and stale synchronous
+// steps when the others have used up their lead. Backup and asynchronous steps go on without it.
 func TestWhoWaitsForAStraggler(t *testing.T) {
 	race.Skip(t)
 	for _, c := range []struct {
 		preset string
-		ahead  int           // gradients that each of the others may begin while the straggler is at its first; 0: any number
-		until  kintsugi.Step // which is certainly reached without it
+		ahead  int           // gradients that each of the others may begin while the straggler computes its first; 0: any number
+		until  kintsugi.Step // a step that is certainly reached without it
 	}{
 		{"bsp", 1, 0},
 		{"ssp:0", 1, 3},
@@ -212,8 +213,9 @@ func TestWhoWaitsForAStraggler(t *testing.T) {
 	}
 }
 
-// A gradient that can no longer be counted ends: at once where the worker interrupts, else when it is finished,
-// and then it is thrown away. Either way the worker goes on with the newest version and is told of as late.
+// A gradient that can no longer be counted ends. If the worker interrupts, it ends at once;
+// otherwise it is finished and then thrown away. In both cases the worker goes on with the newest
+// version, and the gradient is reported as late.
 func TestALateWorkerGoesOnWithTheNewestVersion(t *testing.T) {
 	for _, text := range []string{"backup:1,interrupt", "backup:1,wait", "backup:1,pull"} {
 		t.Run(text, func(t *testing.T) {
@@ -246,7 +248,7 @@ func TestALateWorkerGoesOnWithTheNewestVersion(t *testing.T) {
 			if first := <-versions; first >= 20 { // the others may have begun without it
 				t.Errorf("its first gradient is on version %d", first)
 			}
-			if second := <-versions; cfg.Consistency.Busy != kintsugi.Interrupt && second < 10 { // word of the last few may still be on its way
+			if second := <-versions; cfg.Consistency.Busy != kintsugi.Interrupt && second < 10 { // the last few releases may not have arrived yet
 				t.Errorf("after version 20 is released it goes on with version %d", second)
 			}
 			if late == 0 {

@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Copies change no bit of the model as long as every head lives, whatever happens to those behind them.
+// As long as every head lives, copies change no bit of the model, whatever happens to the replicas
+// behind the heads.
 func TestCopiesDoNotChangeTheModel(t *testing.T) {
 	want := run(t, base(t), nil)
 	cfg := base(t)
@@ -24,9 +25,9 @@ func TestCopiesDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Heads die: each time their shards come back as the next replica's copy has them, fewer steps old
-// than lie between two copies, and the others stay as they are. The second one heads two shards. In
-// the end all heads die, and every shard has a copy.
+// Heads die. Each time, their shards fall back to the next replica's copy, fewer steps than lie
+// between two copies, and the others stay as they are. The second head that dies heads two shards.
+// In the end all heads die, and every shard has a copy.
 func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 	const every = 4
 	cfg := base(t)
@@ -54,7 +55,7 @@ func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 			if v := l.View(); v.Line != line+1 || len(v.Lost) != shards {
 				t.Errorf("%s: line %d after line %d, without %v", reason, v.Line, line, v.Lost)
 			}
-			for _, e := range told { // a line may begin with a step that was applied and not released: of those that were, fewer are lost
+			for _, e := range told { // a line may begin at a step that was applied and not released, so fewer released steps are lost
 				if e.Chunks == 0 || e.Age%uint64(e.Chunks) != 0 || e.Age/uint64(e.Chunks) > every || e.Step-e.Oldest > every {
 					t.Errorf("%s: copies every %d steps, and %+v", reason, every, e)
 				}
@@ -64,7 +65,7 @@ func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 		fall("the head of one shard died", 1, 0)
 		until(t, l, 25)
 		back(0)
-		partials(t, l, 1) // whoever has missed it in the view before hears it
+		partials(t, l, 1) // it repeats what was missed in the view before
 		until(t, l, 38)
 		fall("the head of two shards died", 2, 1)
 		until(t, l, 47)
@@ -74,7 +75,7 @@ func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 	})
 }
 
-// partials waits until so many shards have come back in the present view.
+// partials waits until that many shards have been restored in the present view.
 func partials(t *testing.T, l *Live, shards int) (told []kintsugi.PartialEvent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

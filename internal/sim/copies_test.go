@@ -6,9 +6,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whatever goes wrong: with copies a line goes on as long as every head lives, a shard whose head
-// is gone comes back as it was copied, the others stay as they are, and nothing counts twice. Where
-// nothing fails nothing is lost.
+// Whatever goes wrong, with copies a line goes on as long as every head lives. A shard whose head
+// is gone falls back to its copy, the others stay as they are, and nothing counts twice. Without
+// failures nothing is lost.
 func TestNoSeedBreaksAPromiseOfCopies(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(40, 10)

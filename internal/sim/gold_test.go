@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// drawGold returns the run of a seed whose servers have everything that survives: a running
-// checkpoint, and behind it chains or memory outside of their processes. It meets every fault.
+// drawGold returns the run of a seed whose servers have everything that helps shards survive: a
+// running checkpoint, and chains or memory outside the processes. It has every fault.
 func drawGold(seed uint64, replicas int) Config {
 	cfg := drawChain(seed, replicas)
 	rng := rand.New(rand.NewPCG(seed, 0x676f6c64))
@@ -16,9 +16,9 @@ func drawGold(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever goes wrong, alone and together: what a shard has is kept while anybody has it, what
-// nobody has comes back as it was saved, no step is taken back as long as any shard is left, and
-// nothing counts twice.
+// Whatever goes wrong, alone or together: a shard is kept while anybody has it, a shard that nobody
+// has comes back as it was saved, no step is taken back as long as any shard is left, and nothing
+// counts twice.
 func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 100)
@@ -39,8 +39,8 @@ func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 	}
 }
 
-// The number of replicas changes all the time, under every fault: that alone takes no step back,
-// and whatever fails besides breaks no promise.
+// The number of replicas changes all the time, under every fault. The change alone takes no step
+// back, and other faults meanwhile break no promise.
 func TestNoSeedBreaksAPromiseWhileReplicasAreChosen(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 50)

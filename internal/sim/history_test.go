@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// oneServer returns the sums over the versions of a run that one server makes, of the gradients of
-// all workers in each step.
+// oneServer returns what a single server would make: for each version, the sum of the gradients of
+// all workers in all steps up to it.
 func oneServer(cfg Config) []uint64 {
 	c, err := newCluster(cfg)
 	if err != nil {
@@ -52,8 +52,8 @@ func seen(cfg Config, w *watched) *serial.History {
 	return h
 }
 
-// synchronous returns cfg with every worker counted in every step, whoever has died, and without
-// faults: what is drawn of a seed changes nothing but time.
+// synchronous returns cfg without faults, with every worker counted in every step, dead or not.
+// What is drawn from a seed then changes only the times.
 func synchronous(cfg Config) Config {
 	cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
 	cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
@@ -61,8 +61,8 @@ func synchronous(cfg Config) Config {
 	return cfg
 }
 
-// While servers are killed, and streams break, stall and are cut off, workers see what they would see of one server
-// that does one thing after the other.
+// While servers are killed, and streams break, stall and are cut off, workers see what a single
+// server that does one thing after the other would show them.
 func TestWhatWorkersSeeIsInOrder(t *testing.T) {
 	oneGoroutine(t)
 	n := uint64(60)
@@ -89,7 +89,7 @@ func TestWhatWorkersSeeIsInOrder(t *testing.T) {
 				continue
 			}
 			if r.Lines > 1 {
-				skipped++ // two that died together took a shard along: what was read of it is void
+				skipped++ // two that died together took a shard with them: what was read of it is void
 				continue
 			}
 			h := seen(cfg, cfg.watch)
@@ -105,7 +105,8 @@ func TestWhatWorkersSeeIsInOrder(t *testing.T) {
 	}
 }
 
-// A worker that reads an old version again, from a server that does not know that it was replaced, is found.
+// A worker that reads an old version again, from a server that does not know that it was replaced,
+// is noticed.
 func TestAnOldVersionThatIsReadAgainIsOutOfOrder(t *testing.T) {
 	cfg := synchronous(drawChain(1, 2))
 	cfg.Faults = NetworkFaults

@@ -8,9 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// Workers forget to push to a head, now and then, and say all the same that every head has their
-// gradient. The step is what it was decided to be: they are made to push again, and the run ends
-// with the bits of one in which they forget nothing, on its line, however many replicas there are.
+// Workers sometimes do not push to a head, and claim nevertheless that every head has their
+// gradient. The step stays as it was decided: they are made to push again. The run ends on its
+// line, with the bits of a run in which they forget nothing, for any number of replicas.
 func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 	oneGoroutine(t)
 	times := 0
@@ -18,7 +18,7 @@ func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 		for replicas := 1; replicas <= 3; replicas++ {
 			cfg := synchronous(drawChain(seed, replicas))
 			if seed%2 == 1 {
-				cfg.Codec = "topk:0.25:fp32" // the bytes are kept, and what they left out
+				cfg.Codec = "topk:0.25:fp32" // the bytes are kept, and the residual too
 			}
 			calm, err := Run(cfg)
 			if err != nil {
@@ -40,8 +40,8 @@ func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 	}
 }
 
-// The same while connections break, processes stand still and messages come twice: no promise
-// breaks, and every run comes to its end.
+// The same while connections break, processes stand still and messages are duplicated: no promise
+// is broken, and every run ends.
 func TestNoSeedBreaksAPromiseWhileWorkersForget(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range seeds(100, 20) {

@@ -9,11 +9,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// A message that says something of each chunk of a shard is as long as the shard has chunks. Two
-// shards of 70,000, which is as many as four and a half billion values each have, take their steps,
-// save what their conductor plans, and outlive the death of a head, over gRPC and through pipes.
-// With the limit of a MiB that there was, no step was ever stable: its answer, 1.9 MB with the
-// distances that a plan asks for, broke each stream that it was sent on.
+// A message about each chunk of a shard is as long as the shard has chunks. Two shards of 70,000
+// chunks, as many as four and a half billion values each have, make their steps, save what their
+// conductor plans, and survive the death of a head, over gRPC and through pipes. With the earlier
+// limit of a MiB no step ever became stable: the answer, 1.9 MB with the distances that a plan asks
+// for, broke each stream that it was sent on.
 func TestShardsOfVeryManyChunksAreTrained(t *testing.T) {
 	oneGoroutine(t)
 	cfg := base(t)

@@ -21,29 +21,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// recovery is what is made of a server's death.
+// recovery is how a run goes on after the death of a server.
 type recovery int
 
 const (
-	rollBack recovery = iota // a line from the newest checkpoint
-	partial                  // a line on which that shard alone comes back, as it was saved
-	chains                   // the replicas that are left go on
-	found                    // its next life finds what it had outside of it
+	rollBack recovery = iota // all shards go back to the newest checkpoint
+	partial                  // that shard alone is restored, as it was saved
+	chains                   // the remaining replicas go on
+	found                    // the server's next life finds what it had outside its process
 )
 
-// liveStorm is a run of real shells in which connections break, and workers and servers die, when a seed says so.
+// liveStorm is a run of real shells in which connections break, and workers and servers die, as a
+// seed says.
 type liveStorm struct {
 	cfg      LiveConfig
 	recovery recovery
 	codec    string
-	pull     bool // parameters are rounded on their way, and nobody computes what comes of it
+	pull     bool // parameters are rounded on their way, and the result is not computed again
 	rates    map[string]float32
-	deaths   bool // of workers
+	deaths   bool // workers die
 	text     string
 	rng      *rand.Rand
 }
 
-// drawStorm returns the run of a seed.
+// drawStorm returns the storm of a seed.
 func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	rng := rand.New(rand.NewPCG(seed, 0x6c697665))
 	of := func(list ...string) string { return list[rng.IntN(len(list))] }
@@ -110,9 +111,9 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	return s
 }
 
-// exact reports whether it can be computed what steps make of gradients. Those that are encoded
-// with feedback depend on what became of the ones before: that is known where each step counts a
-// gradient of each worker, and neither a worker nor a line ends.
+// exact reports whether the result of the steps can be computed. An encoded gradient with feedback
+// depends on the fates of the gradients before it. Those are known if each step counts a gradient
+// of each worker, and neither a worker nor a line ends.
 func (s *liveStorm) exact() bool {
 	if s.pull || s.recovery == partial || s.cfg.Consistency.Continue {
 		return false
@@ -122,7 +123,7 @@ func (s *liveStorm) exact() bool {
 
 func (s *liveStorm) feedback() bool { return s.codec != "" && !strings.Contains(s.codec, "nofeedback") }
 
-// strike lets one thing go wrong.
+// strike makes one thing go wrong.
 func (s *liveStorm) strike(l *Live, cut func()) {
 	switch s.rng.IntN(5) {
 	case 0, 1:
@@ -140,7 +141,7 @@ func (s *liveStorm) strike(l *Live, cut func()) {
 	}
 }
 
-// server kills a server, and has the others go on.
+// server kills a server, and lets the others go on.
 func (s *liveStorm) server(l *Live, cut func()) {
 	victim := s.rng.IntN(s.cfg.Servers)
 	l.KillServer(victim)
@@ -167,18 +168,18 @@ func (s *liveStorm) server(l *Live, cut func()) {
 	}
 }
 
-// heard is what conductors tell of the steps of each line.
+// heard is what conductors report of the steps of each line.
 type heard struct {
 	mu    sync.Mutex
 	lines map[kintsugi.Line]map[kintsugi.Step]kintsugi.StepEvent
-	moved chan struct{} // closed, and replaced, with each step
+	moved chan struct{} // closed and replaced with each step
 	done  bool
 }
 
-// follow hears of steps until the run is over or ctx ends.
+// follow listens to steps until the run is over or ctx ends.
 func (h *heard) follow(ctx context.Context, l *Live) {
 	for ctx.Err() == nil && !h.done {
-		watching, stop := context.WithTimeout(ctx, 300*time.Millisecond) // the view may have another conductor meanwhile
+		watching, stop := context.WithTimeout(ctx, 300*time.Millisecond) // the conductor may change meanwhile
 		_ = l.Watch(watching, func(e kintsugi.RunEvent) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -220,14 +221,15 @@ func (h *heard) reached(ctx context.Context, l *Live, step kintsugi.Step) bool {
 	}
 }
 
-// liveOracle computes versions from what steps counted.
+// liveOracle computes versions from what the steps counted.
 type liveOracle struct {
 	s       *liveStorm
-	lines   map[kintsugi.Line][]*made // by step
+	lines   map[kintsugi.Line][]*made // made by each step
 	workers map[kintsugi.Slot]*compress.Feedback
 }
 
-// compute returns all versions of a line that begins with those of another up to a step.
+// compute returns all versions of a line that begins with the versions of another line up to a
+// step.
 func (o *liveOracle) compute(t *testing.T, line kintsugi.Line, begin []*made, steps map[kintsugi.Step]kintsugi.StepEvent) {
 	l := o.s.cfg.Layout
 	all := slices.Clone(begin)
@@ -260,7 +262,7 @@ func (o *liveOracle) compute(t *testing.T, line kintsugi.Line, begin []*made, st
 	o.lines[line] = all
 }
 
-// weight returns that of a gradient, with its staleness.
+// weight returns the weight of a gradient with its staleness.
 func (o *liveOracle) weight(t *testing.T, tau kintsugi.Step, g []float32) float32 {
 	cfg, weight, norm := &o.s.cfg.Consistency, 32.0, 0.0
 	if cfg.Scale == agg.Sum {
@@ -282,7 +284,7 @@ func (o *liveOracle) weight(t *testing.T, tau kintsugi.Step, g []float32) float3
 	return float32(weight)
 }
 
-// send makes of a gradient what its message is decoded to.
+// send returns what the message of a gradient is decoded to.
 func (o *liveOracle) send(t *testing.T, id kintsugi.PushID, grads []float32) {
 	if o.s.codec == "" {
 		return
@@ -301,7 +303,8 @@ func (o *liveOracle) send(t *testing.T, id kintsugi.PushID, grads []float32) {
 	f.Counted(id)
 }
 
-// run runs the storm, and returns what is wrong; proven says that the end was computed, too.
+// run runs the storm and returns what is wrong. proven says whether the result was computed as
+// well.
 func (s *liveStorm) run(t *testing.T, log io.Writer) (proven bool, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -369,7 +372,8 @@ func (s *liveStorm) run(t *testing.T, log io.Writer) (proven bool, err error) {
 	return true, nil
 }
 
-// cuttable returns proxies in front of servers, and what cuts all connections through them.
+// cuttable returns proxies in front of servers, and a function that cuts all connections through
+// them.
 func cuttable(t *testing.T) (through func(address string) string, cut func()) {
 	var mu sync.Mutex
 	proxies := make(map[string]*proxy)
@@ -389,10 +393,10 @@ func cuttable(t *testing.T) (through func(address string) string, cut func()) {
 		}
 }
 
-// Whatever breaks, real shells end a run, with the bits that the gradients make which its steps say
-// they count. What the simulator has of shells is written after them; these are they, with real
-// connections, memory, codecs and parts of gradients. A seed gives the same storm, but not the same
-// order of events.
+// Whatever breaks, real shells end a run, with the bits that follow from the gradients that its
+// steps report as counted. The simulator has only imitations of the shells. These are the real
+// ones, with real connections, memory, codecs and parts of gradients. A seed gives the same storm,
+// but not the same order of events.
 func TestStormsOfRealShells(t *testing.T) {
 	race.Skip(t)
 	n, proven := seeds(40, 20), 0
@@ -408,7 +412,7 @@ func TestStormsOfRealShells(t *testing.T) {
 			t.Errorf("seed %d (%s): %v; the log ends with\n%s", seed, s.text, err, tail(log.String()))
 		}
 	}
-	if proven < int(n)/20 { // of a quarter of the settings it can be computed; now and then nobody hears of a step
+	if proven < int(n)/20 { // it can be computed for a quarter of the settings; sometimes nobody hears of a step
 		t.Errorf("%d of %d runs were computed to their end: the others prove little", proven, n)
 	}
 }

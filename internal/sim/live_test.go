@@ -18,14 +18,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// patience bounds every wait for a cluster; only a failing test uses it up. It is long because a
-// busy machine is no failure.
+// patience bounds every wait for a cluster. Only a failing test uses it up. It is long, because a
+// busy machine is not a failure.
 const patience = 4 * time.Minute
 
 // soon is the grace of clusters that are to go on without a worker.
 const soon = 300 * time.Millisecond
 
-// racing reports whether the race detector watches this test.
+// racing reports whether this test runs under the race detector.
 const racing = race.Enabled
 
 func layout(t testing.TB) *kintsugi.Layout {
@@ -36,8 +36,9 @@ func layout(t testing.TB) *kintsugi.Layout {
 	return l
 }
 
-// noisy is the gradient of ‖w − 1‖²/2 with noise that is a pure function of the push id, so rough that
-// any gradient counted twice, or left out, or summed in another order shows in the bits.
+// noisy is the gradient of ‖w − 1‖²/2 with noise that depends only on the id of the push. The noise
+// is so large that a gradient that is counted twice, or left out, or summed in another order shows
+// in the bits.
 func noisy(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 	h := uint64(id.Slot)*0x9e3779b97f4a7c15 ^ uint64(id.Version)*0xbf58476d1ce4e5b9 ^ uint64(id.Sequence)*0x94d049bb133111eb
 	loss := 0.0
@@ -59,8 +60,8 @@ func base(t testing.TB) LiveConfig {
 	}
 }
 
-// oneGoroutine leaves a test out where the race detector would make it many times slower, and has
-// little to find: all of it, or what takes its time, is arithmetic on one goroutine.
+// oneGoroutine skips, with -short under the race detector, a test that mostly does arithmetic on
+// one goroutine. The detector would make it many times slower and has little to find.
 func oneGoroutine(t *testing.T) {
 	t.Helper()
 	if racing && testing.Short() {
@@ -68,9 +69,9 @@ func oneGoroutine(t *testing.T) {
 	}
 }
 
-// raced returns how long a long run of a cluster is: plain steps, and few under the race detector
-// with -short, which finds in some dozens of steps what it finds in all, and takes many times
-// longer over each.
+// raced returns the number of steps of a long run: few under the race detector with -short,
+// otherwise plain. The detector finds in some dozens of steps what it finds in all, and each takes
+// many times longer.
 func raced(plain, few kintsugi.Step) kintsugi.Step {
 	if racing && testing.Short() {
 		return few
@@ -78,7 +79,8 @@ func raced(plain, few kintsugi.Step) kintsugi.Step {
 	return plain
 }
 
-// run runs a cluster to its end, with storm beside it, and returns the parameters it published last.
+// run runs a cluster to its end, with storm beside it, and returns the parameters that it published
+// last.
 func run(t *testing.T, cfg LiveConfig, storm func(*Live)) []float32 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -122,7 +124,7 @@ func until(t *testing.T, l *Live, step kintsugi.Step) {
 	t.Fatalf("step %d was not reached", step)
 }
 
-// With every gradient counted, the number of servers, threads and devices does not change one bit.
+// If every gradient is counted, the number of servers, threads and devices does not change a bit.
 func TestShardsThreadsAndDevicesDoNotChangeTheModel(t *testing.T) {
 	want := run(t, base(t), nil)
 	counts, devices := []int{1, 2, 3, 7}, kernels.Devices()
@@ -142,8 +144,8 @@ func TestShardsThreadsAndDevicesDoNotChangeTheModel(t *testing.T) {
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
-// What gradients and parameters travel through does not change the model, and where it is memory a
-// server that is killed with gradients in it is no other loss than elsewhere.
+// The wire by which gradients and parameters travel does not change the model. If it is shared
+// memory, a server that is killed with gradients in it loses no more than elsewhere.
 func TestTheWireDoesNotChangeTheModel(t *testing.T) {
 	for _, consistency := range []string{"bsp", "bsp:wait", "bsp:sum,pull"} {
 		cfg := base(t)
@@ -165,8 +167,8 @@ func TestTheWireDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// A server that dies takes its shard with it; the run goes on from the checkpoint and ends with the bits
-// of a run in which nothing happened.
+// A server that dies loses its shard. The run goes on from the checkpoint and ends with the bits of
+// an undisturbed run.
 func TestServerCrashDoesNotChangeTheModel(t *testing.T) {
 	want := run(t, base(t), nil)
 	for _, victim := range []int{0, 1} {
@@ -188,7 +190,7 @@ func TestServerCrashDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// A worker that dies and comes back, and others that go on meanwhile, end the run.
+// A run ends although a worker dies and comes back, while others go on.
 func TestWorkerCrashEndsNothing(t *testing.T) {
 	cfg := base(t)
 	cfg.Servers, cfg.Steps, cfg.LeaveGrace = 2, 200, soon
@@ -200,7 +202,8 @@ func TestWorkerCrashEndsNothing(t *testing.T) {
 	})
 }
 
-// Without waiting for anyone, each step counts one gradient, and the model still comes near the optimum.
+// If nobody is waited for, each step counts one gradient, and the model still comes near the
+// optimum.
 func TestAsyncConverges(t *testing.T) {
 	cfg := base(t)
 	cfg.Servers, cfg.Steps = 2, 1500
@@ -241,8 +244,8 @@ func TestStopSavesTheNewestVersion(t *testing.T) {
 	}
 }
 
-// A disk that is full, or fails, on one server stops no step. The run's events say what went wrong, and the
-// next checkpoint is published as soon as the disk takes one.
+// A disk that is full or fails on one server stops no step. The run's events report the errors, and
+// the next checkpoint is published as soon as the disk works.
 func TestADiskThatFailsStopsNoStep(t *testing.T) {
 	cfg := base(t)
 	cfg.Servers = 2

@@ -6,24 +6,26 @@ import (
 	"time"
 )
 
-// meetRun returns the calm run of a seed in which deaths are to meet, with every worker counted in every step.
+// meetRun returns the undisturbed run of a seed in which deaths are to meet, with every worker
+// counted in every step.
 func meetRun(seed uint64, replicas int) Config {
 	cfg := Draw(seed, 40)
 	cfg.Servers, cfg.Workers = max(cfg.Servers, replicas, 2), max(cfg.Workers, 2)
-	cfg.Chunks = max(cfg.Chunks, cfg.Servers) // no shard is empty
+	cfg.Chunks = max(cfg.Chunks, cfg.Servers) // so that no shard is empty
 	cfg.SaveEvery = max(cfg.SaveEvery, 1)
 	cfg.Replicas, cfg.Partial, cfg.Outside, cfg.RunEvery = replicas, false, replicas == 1, 0
 	cfg = synchronous(cfg)
 	return cfg
 }
 
-// Deaths that meet, each three times in a run, with one replica of each shard and memory outside
-// the process, with two replicas and with three. While a shard is left anywhere no line ends:
-// nothing is taken back. Where none is left all go back to the newest checkpoint. Either way the
-// run ends with the bits of one in which nobody died.
+// Deaths meet, each kind three times in a run, with one replica of each shard and memory outside
+// the process, with two replicas and with three. While a replica of each shard is left, no line
+// ends, and nothing is taken back. Otherwise all go back to the newest checkpoint. Either way the
+// run ends with the bits of an undisturbed one.
 func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
-	// The fewest replicas with which a line outlives a meeting; with fewer it begins again at a checkpoint.
+	// The smallest number of replicas with which a line survives a meeting. With fewer, a line
+	// begins at a checkpoint.
 	outlives := map[meeting]int{
 		headAndTail: 3, headAndWorker: 2, serverAndCoordinator: 2, joinerAgain: 2, joinerAndSource: 3, serverAsItNames: 2, allServers: 4, headAndNext: 3,
 	}
@@ -33,7 +35,7 @@ func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 		met, began := 0, 0
 		for replicas := 1; replicas <= 3; replicas++ {
 			if replicas == 1 && (m == joinerAgain || m == joinerAndSource) {
-				continue // nobody joins anything
+				continue // with one replica, nobody joins a chain
 			}
 			for seed := range n {
 				cfg := meetRun(seed, replicas)
@@ -53,7 +55,7 @@ func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 				met += got.met
 				began += got.Lines - 1
 				switch {
-				case replicas == 1: // a line that goes on with what lies outside of servers
+				case replicas == 1: // a line goes on with what lies outside the processes
 					if got.Base > 0 {
 						t.Errorf("%v, seed %d: nothing was lost, and line %d begins at step %d", m, seed, got.Lines, got.Base)
 					}
@@ -75,7 +77,7 @@ func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// A head and a worker of the same step die together, and the worker is not waited for: the step is
+// A head and a worker of the same step die together, and the worker is not waited for. The step is
 // decided anew without it, and nothing that was released is taken back.
 func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
 	oneGoroutine(t)
@@ -108,7 +110,7 @@ func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
 	}
 }
 
-// Where nobody has a shard any more, gold brings it back alone, and the others keep theirs: no line
+// If nobody has a shard any more, gold restores it alone, and the others keep theirs: no line
 // begins at a checkpoint.
 func TestDeathsThatMeetLeaveGoldWhatTheyLeft(t *testing.T) {
 	oneGoroutine(t)

@@ -7,10 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A shard with one replica goes to another server and comes back home, while steps go on: nothing
+// A shard with one replica moves to another server and comes back home, while steps go on. Nothing
 // is lost, the run stays on its line, and the model has the bits of a run in which nothing moved.
-// At home again it lies outside its process, where the next life finds it. Every shard does it,
-// that of the conductor too.
+// At home the shard lies outside its process again, and the server's next life finds it there.
+// Every shard does this, also the conductor's.
 func TestAShardThatMovesAndComesBackChangesNothing(t *testing.T) {
 	calm := base(t)
 	calm.Steps = 120
@@ -26,7 +26,7 @@ func TestAShardThatMovesAndComesBackChangesNothing(t *testing.T) {
 			l.CaughtUp(int(other))
 			l.Rehead(i, other)
 			until(t, l, at+8)
-			l.KillServer(i) // it holds nothing
+			l.KillServer(i) // it holds no shard now
 			if err := l.StartServer(i); err != nil {
 				t.Fatal(err)
 			}

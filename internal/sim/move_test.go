@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// drawMoving returns the run of a seed whose servers often stay away for longer than they are
-// waited for, or for ever, under every fault. What brings shards back is drawn, too.
+// drawMoving returns the run of a seed, under every fault, in which servers often stay away for
+// longer than they are waited for, or for ever. How shards survive is drawn too.
 func drawMoving(seed uint64, replicas int) Config {
 	cfg := drawChain(seed, replicas)
 	rng := rand.New(rand.NewPCG(seed, 0x6d6f7665))
@@ -22,9 +22,9 @@ func drawMoving(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever goes wrong while shards move: what a server that lives has stays as it is, what nobody
-// has comes back as it was saved, nothing counts twice, nothing that is left outside a process is
-// taken for more than it is, and the run ends although servers never come back.
+// Whatever goes wrong while shards move: what a living server has stays as it is, what nobody has
+// comes back as it was saved, nothing counts twice, what is left outside a process is not taken for
+// more than it is, and the run ends although servers never come back.
 func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 50)
@@ -43,15 +43,15 @@ func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
 	}
 }
 
-// Chains lose one server after the other, for good: as long as what each had was made anew before
-// the next one dies, the run has the bits of one in which nothing happened, and with three servers
-// of two replicas the second death leaves every shard to one.
+// Chains lose one server after the other for good. As long as the replicas of each are restored
+// before the next one dies, the run has the bits of an undisturbed one. With three servers and two
+// replicas, the second death leaves every shard to one server.
 func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	whole := 0
 	for seed := range uint64(40) {
 		cfg := drawChain(seed, 2)
-		cfg.Servers, cfg.Steps, cfg.Compute, cfg.Straggler = 3+int(seed%3), 60, 300*time.Millisecond, 1 // long enough for leases to lapse between two deaths
+		cfg.Servers, cfg.Steps, cfg.Compute, cfg.Straggler = 3+int(seed%3), 60, 300*time.Millisecond, 1 // leases expire between two deaths
 		cfg = synchronous(cfg)
 		calm, err := Run(cfg)
 		if err != nil {
@@ -63,7 +63,7 @@ func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Lines != 1 {
-			continue // the second died before what the first had was made anew
+			continue // the second died before the first one's replicas were restored
 		}
 		if whole++; !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params) {
 			t.Errorf("seed %d: servers that stay away change the model", seed)
@@ -74,8 +74,8 @@ func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Without failures of anything but one server, which stays away for a while: its shard comes back
-// alone, and goes home when it is back. No step is taken back.
+// One server stays away for a while, and nothing else fails. Its shard is restored elsewhere, and
+// goes home when the server is back. No step is taken back.
 func TestAShardComesHomeWithItsServer(t *testing.T) {
 	oneGoroutine(t)
 	home := 0

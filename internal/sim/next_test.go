@@ -5,17 +5,19 @@ import (
 	"testing"
 )
 
-// drawNext returns the run of a seed in which the next replica answers for those behind it, under all faults.
+// drawNext returns the run of a seed in which the next replica answers for those behind it, under
+// all faults.
 func drawNext(seed uint64, replicas int) Config {
 	cfg := drawChain(seed, replicas)
 	cfg.NextAnswers = true
 	return cfg
 }
 
-// Whatever goes wrong, where the next replica answers for those behind it, a line goes on as long
-// as each shard has its head or its next, which has everything. Where it has neither, the shard
-// falls back to what the one behind them knows to be released, a few steps at most, and the others
-// stay as they are. A coordinator that takes whoever may lack steps for whole would be found out.
+// Where the next replica answers for those behind it, a line goes on, whatever goes wrong, as long
+// as each shard has its head or its next replica, which have everything. A shard that has lost both
+// falls back by a few steps at most, to what the replica behind them knows to be released, and the
+// others stay as they are. A coordinator that took a replica which may lack steps for whole would
+// be noticed.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 30)
@@ -41,8 +43,8 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	}
 }
 
-// The same while servers stay away for longer than they are waited for: others stand in for them in
-// chains, and let go again.
+// The same while servers stay away for longer than they are waited for: others take their places in
+// chains, and give them back.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(100, 20)
@@ -62,9 +64,9 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
 	}
 }
 
-// One server at a time may die, whatever it heads and follows: not one bit of the model changes,
-// with every worker counted in every step. Nor does any meeting of deaths that leaves each shard
-// its head or its next.
+// Every step counts every worker, and one server at a time dies, whatever it heads and follows. Not
+// a bit of the model changes. Nor does it if deaths meet and each shard keeps its head or its next
+// replica.
 func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	died, met, n := 0, 0, seeds(20, 5)
@@ -105,8 +107,8 @@ func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Head and next die together: what of their shard was released last may be lost, and a line begins,
-// on which that shard falls back to what the one behind them has.
+// Head and next replica die together. The last released steps of their shard may be lost. A line
+// begins, on which that shard falls back to what the replica behind them has.
 func TestHeadAndNextThatDieTogetherBeginALine(t *testing.T) {
 	oneGoroutine(t)
 	met, fell, n := 0, 0, seeds(20, 5)

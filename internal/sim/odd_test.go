@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// drawOdd returns the run of a seed with settings that hardly anybody has together: any number of
-// replicas, ways to come back and to move, and knobs of counting that Draw has not.
+// drawOdd returns the run of a seed with settings that are seldom combined: any number of replicas,
+// any way to restore and to move shards, and settings of consistency that Draw does not have.
 func drawOdd(seed uint64) Config {
 	rng := rand.New(rand.NewPCG(seed, 0x6f6464))
 	replicas := 1 + rng.IntN(4)
@@ -21,7 +21,7 @@ func drawOdd(seed uint64) Config {
 	if rng.IntN(2) == 0 {
 		cfg.Faults = AllFaults
 	}
-	cfg.Hold = leaseTime + time.Second // for twins
+	cfg.Hold = leaseTime + time.Second // longer than a lease, for faults with twins
 	if rng.IntN(3) == 0 {
 		cfg.Servers = max(2, cfg.Servers)
 		cfg.MoveAfter = time.Duration(1+rng.IntN(3000)) * time.Millisecond
@@ -44,7 +44,7 @@ func drawOdd(seed uint64) Config {
 		cfg.Consistency.Continue, cfg.Consistency.Keep = true, kintsugi.KeepRule(rng.IntN(4))
 	}
 	cfg.rivals = rng.IntN(3) == 0
-	if choose := rand.New(rand.NewPCG(seed, 0x74696d6573)); choose.IntN(4) == 0 { // a source of its own: the runs of seeds that have found something stay what they were
+	if choose := rand.New(rand.NewPCG(seed, 0x74696d6573)); choose.IntN(4) == 0 { // a separate source, so that seeds which have found something keep their runs
 		cfg.SaveEvery, cfg.SaveAfter = 0, time.Duration(10+choose.IntN(1000))*time.Millisecond
 		cfg.Learns = choose.IntN(2) == 0
 	}
@@ -54,8 +54,8 @@ func drawOdd(seed uint64) Config {
 	return cfg
 }
 
-// oddConsistency draws knobs of counting of which some bound the lead, or leave out workers and
-// take late gradients all the same.
+// oddConsistency draws settings of consistency. Some bound the lead, or leave workers out and take
+// late gradients all the same.
 func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 	switch rng.IntN(9) {
 	case 0:
@@ -79,12 +79,11 @@ func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 	}
 }
 
-// Whatever goes wrong in runs with settings that are seldom put together, no promise is broken, and
-// all of them come to their end. Of the seeds that come first, 11 has found that a shard was never
-// told where its line begins, and 20453 that a gradient counted twice: its ticket was out, a
-// session began with it again and broke, it was kept in the outage, and two conductors had come
-// since. In the run of 310766 the end comes while a replica that is not whole has a copy that
-// nobody has released.
+// Whatever goes wrong in runs with settings that are seldom combined, no promise is broken, and all
+// runs end. Some of the first seeds have found faults. 11: a shard was never told where its line
+// begins. 20453: a gradient counted twice. Its ticket was sent, a session began to send it again
+// and broke, it was kept in the outage, and two conductors had come since. In the run of 310766,
+// the end comes while a replica that is not whole has a copy that nobody has released.
 func TestNoSeedBreaksAPromiseOfOddSettings(t *testing.T) {
 	oneGoroutine(t)
 	list := []uint64{11, 20453, 310766}

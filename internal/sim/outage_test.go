@@ -13,7 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// outageRun is an asynchronous run whose workers go on while servers are away, and what tells of each gradient.
+// outageRun returns an asynchronous run whose workers go on while servers are away, and a channel
+// that receives a value for each gradient.
 func outageRun(t *testing.T, keep kintsugi.KeepRule) (LiveConfig, <-chan struct{}) {
 	cfg := outsideRun(t)
 	cfg.Steps = 300
@@ -24,27 +25,27 @@ func outageRun(t *testing.T, keep kintsugi.KeepRule) (LiveConfig, <-chan struct{
 	}
 	cfg.Consistency.Continue, cfg.Consistency.Keep = true, keep
 	begun := make(chan struct{})
-	cfg.Slow = make(map[kintsugi.Slot]func() float64) // all workers are of one process here: they leave the others some of it
+	cfg.Slow = make(map[kintsugi.Slot]func() float64) // all workers are in one process here, and must share the processor
 	for i := range cfg.Workers {
 		cfg.Slow[kintsugi.Slot(i)] = func() float64 { return 20 }
 	}
 	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		select {
 		case begun <- struct{}{}:
-		default: // nobody waits for it
+		default: // nobody reads it now
 		}
 		return noisy(ctx, params, grads, id)
 	}
 	return cfg, begun
 }
 
-// Workers compute while a server is away, and what they kept is counted when it is back, or
-// dropped, and told of either way. No gradient counts twice, or the parameters would not come near
-// the optimum.
+// Workers compute while a server is away. What they kept is counted when it is back, or dropped,
+// and reported in both cases. No gradient counts twice, or the parameters would not come near the
+// optimum.
 func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 	rules := kintsugi.KeepRules()
 	if racing && testing.Short() {
-		rules = rules[:1] // they differ in arithmetic
+		rules = rules[:1] // the rules differ only in arithmetic
 	}
 	for _, keep := range rules {
 		t.Run(keep.String(), func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 				kept, dropped = keptUntil(t, l, 60)
 			})
 			within := 0.1
-			if keep == kintsugi.KeepSum { // how far the sum of thousands goes with a tenth of the rate, nobody can say: it may go past the optimum
+			if keep == kintsugi.KeepSum { // a sum of thousands of gradients, at a tenth of the rate, may overshoot the optimum
 				within = math.Inf(1)
 			}
 			checkKept(t, kept, dropped, params, within)
@@ -70,9 +71,9 @@ func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 	}
 }
 
-// A shard is lost in the outage, and comes back as it was saved: what workers have learnt alone
-// counts on the line that begins, and the run ends near the optimum, which it would not where a
-// path counted from elsewhere than it began.
+// A shard is lost in the outage and restored as it was saved. What workers have learnt alone counts
+// on the new line. The run ends near the optimum, which it would not if a path were added to
+// parameters other than those it began at.
 func TestWhatWorkersHaveLearntAloneCountsWhereAShardIsLost(t *testing.T) {
 	for _, victim := range []int{0, 2} { // 0 conducts
 		cfg, begun := outageRun(t, kintsugi.KeepLocal)
@@ -92,8 +93,8 @@ func TestWhatWorkersHaveLearntAloneCountsWhereAShardIsLost(t *testing.T) {
 	}
 }
 
-// checkKept checks that something of what workers kept is counted, and how far from the optimum,
-// which is 1, the parameters are in the mean.
+// checkKept checks that some of what workers kept was counted, and how far the mean of the
+// parameters is from the optimum, which is 1.
 func checkKept(t *testing.T, kept, dropped uint32, params []float32, within float64) {
 	t.Helper()
 	t.Logf("%d kept gradients are counted, %d dropped", kept, dropped)
@@ -109,9 +110,9 @@ func checkKept(t *testing.T, kept, dropped uint32, params []float32, within floa
 	}
 }
 
-// Whatever goes wrong while shards come back alone again and again, a path counts once at most, as
-// what it is on the line on which it does; and a worker that took it onto a line as if nothing had
-// come back older would be found out.
+// Shards are restored again and again, whatever else goes wrong. A path counts at most once,
+// converted to the line on which it counts. A worker that carried it over to a line as if nothing
+// had been restored would be noticed.
 func TestPathsGoOnOnLinesThatKeepTheirs(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(60, 20)
@@ -142,7 +143,7 @@ func TestPathsGoOnOnLinesThatKeepTheirs(t *testing.T) {
 	}
 }
 
-// goOn waits until workers have computed some gradients more.
+// goOn waits until workers have computed some more gradients.
 func goOn(t *testing.T, begun <-chan struct{}) {
 	t.Helper()
 	for range 60 {
@@ -154,7 +155,7 @@ func goOn(t *testing.T, begun <-chan struct{}) {
 	}
 }
 
-// keptUntil returns what the present view tells of kept gradients up to a step.
+// keptUntil returns what the present view reports of kept gradients up to a step.
 func keptUntil(t *testing.T, l *Live, step kintsugi.Step) (kept, dropped uint32) {
 	t.Helper()
 	reached := false
@@ -170,7 +171,8 @@ func keptUntil(t *testing.T, l *Live, step kintsugi.Step) (kept, dropped uint32)
 	return kept, dropped
 }
 
-// With error feedback, kept gradients are encoded when they are offered: what they leave out is sent later.
+// With error feedback, kept gradients are encoded when they are offered: what the codec leaves out
+// is sent later.
 func TestKeptGradientsAreEncodedWhenTheyAreOffered(t *testing.T) {
 	race.Skip(t)
 	cfg, begun := outageRun(t, kintsugi.KeepDecay)

@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whoever dies and comes back, together or not, and whatever losses are told: every step is made,
-// with a quota that is between one and the number of workers.
+// Whoever dies and comes back, together or not, and whatever losses are reported: every step is
+// made, with a quota between one and the number of workers.
 func TestNoControllerStopsARun(t *testing.T) {
 	oneGoroutine(t)
 	presets := []string{"dbw", "dbw:wait", "dbw:pull", "dbw:joint", "dbw:knee=4", "dbw:paper", "bdbw:wait", "adasync:1", "adasync:3,wait"}
@@ -23,7 +23,7 @@ func TestNoControllerStopsARun(t *testing.T) {
 		if rapid.Bool().Draw(r, "deaths") {
 			cfg.Lifetime, cfg.Rebirth = rapid.Float64Range(10, 40).Draw(r, "lifetime"), rapid.Float64Range(0.1, 60).Draw(r, "rebirth")
 		}
-		if rapid.Bool().Draw(r, "slow") { // but not so slow that nobody lives to finish a gradient
+		if rapid.Bool().Draw(r, "slow") { // but not so slow that no worker lives to finish a gradient
 			cfg.Slow = []Slowdown{{Factor: rapid.Float64Range(0.1, 5).Draw(r, "factor"), Last: rapid.IntRange(0, n-1).Draw(r, "last"), From: rapid.Float64Range(0, 30).Draw(r, "from")}}
 		}
 		cfg.Each = func(e kintsugi.StepEvent, _ []float32) bool {

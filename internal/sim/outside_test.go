@@ -11,14 +11,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// outsideRun is a run whose servers keep their shards outside of themselves; there is no checkpoint to go back to.
+// outsideRun is a run whose servers keep their shards outside their processes. It has no checkpoint
+// to go back to.
 func outsideRun(t *testing.T) LiveConfig {
 	cfg := base(t)
 	cfg.Servers, cfg.SaveEvery, cfg.Outside = 3, 0, t.TempDir()
 	return cfg
 }
 
-// strike kills servers and workers at once, when a step is released, and lets them come back on the same line.
+// strike kills servers and workers at the same time when a step is released, and lets them come
+// back on the same line.
 func strike(t *testing.T, l *Live, step kintsugi.Step, servers, workers []int) {
 	t.Helper()
 	until(t, l, step)
@@ -39,8 +41,8 @@ func strike(t *testing.T, l *Live, step kintsugi.Step, servers, workers []int) {
 	}
 }
 
-// A server that dies finds its shard outside of itself: no step is taken back, and the run ends
-// with the bits of one in which nothing happened, whoever dies, alone, together, again, or with a
+// A server that dies finds its shard outside its process. No step is taken back, and the run ends
+// with the bits of an undisturbed one, whether servers die alone, together, repeatedly, or with a
 // worker.
 func TestAServerThatFindsItsStateChangesNothing(t *testing.T) {
 	calm := base(t)
@@ -59,7 +61,7 @@ func TestAServerThatFindsItsStateChangesNothing(t *testing.T) {
 		"after the first step": func(t *testing.T, l *Live) { strike(t, l, 1, []int{1}, nil) },
 	} {
 		if racing && testing.Short() && (name == "the conductor's" || name == "another" || name == "after the first step") {
-			continue // again and again is each of them
+			continue // the repeated deaths include each of these
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +79,7 @@ func TestAServerThatFindsItsStateChangesNothing(t *testing.T) {
 	}
 }
 
-// Where late gradients count, and several of one worker, a killed server ends nothing either.
+// If late gradients count, and several of one worker, a killed server ends nothing either.
 func TestAServerThatFindsItsStateEndsNoAsynchronousRun(t *testing.T) {
 	for _, preset := range []string{"async", "ssp:3", "backup:1", "rennala:6"} {
 		t.Run(preset, func(t *testing.T) {
@@ -97,7 +99,8 @@ func TestAServerThatFindsItsStateEndsNoAsynchronousRun(t *testing.T) {
 	}
 }
 
-// What encoded gradients have left out stays with the workers: the line goes on, and so does the error feedback.
+// What was left out of encoded gradients stays with the workers: the line goes on, and so does the
+// error feedback.
 func TestResidualsOutliveAServer(t *testing.T) {
 	race.Skip(t)
 	cfg := outsideRun(t)
@@ -121,7 +124,7 @@ func TestResidualsOutliveAServer(t *testing.T) {
 	}
 }
 
-// The file changes no bit of a run in which nobody dies, on any device.
+// The file outside the process changes no bit of a run in which nobody dies, on any device.
 func TestTheStateOutsideChangesNoBit(t *testing.T) {
 	for _, d := range kernels.Devices() {
 		cfg := base(t)

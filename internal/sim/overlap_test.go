@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// wide is a layout of which a shard has several frames.
+// wide is a layout in which a shard is several frames long.
 func wide(t testing.TB) *kintsugi.Layout {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{300, 500}}, {Name: "b", Shape: []int{320, 470}}, {Name: "c", Shape: []int{11}}})
 	if err != nil {
@@ -23,7 +23,8 @@ func wide(t testing.TB) *kintsugi.Layout {
 	return l
 }
 
-// layered is noisy told layer by layer, the last first, with waits between, in which a newer version may come.
+// layered computes noisy layer by layer, the last first. It waits between layers, and a newer
+// version may come meanwhile.
 func layered(l *kintsugi.Layout, each time.Duration) func(*worker.Layers) worker.Gradient {
 	return func(layers *worker.Layers) worker.Gradient {
 		layers.Waits = true
@@ -54,9 +55,9 @@ func layered(l *kintsugi.Layout, each time.Duration) func(*worker.Layers) worker
 	}
 }
 
-// What of a gradient is pushed before it is finished does not change the model, whatever it travels
-// through and however it is encoded, nor where a server is killed in the middle of it. The run goes
-// on where a worker is.
+// Parts of a gradient that are pushed before the rest is computed do not change the model, whatever
+// the wire and the codec, nor does the death of a server in the middle. The run goes on where a
+// worker is.
 func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	for _, c := range []struct {
@@ -100,7 +101,7 @@ func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
 			}
 			frames.Store(0)
 			middle = make(chan struct{})
-			run(t, cfg, func(l *Live) { // with other members steps count others
+			run(t, cfg, func(l *Live) { // with other members, steps count other gradients
 				<-middle
 				l.KillWorker(0)
 				l.StartWorker(0)
@@ -109,9 +110,9 @@ func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Where others are enough, gradients are given up of which a part is pushed. What a head has of
-// them is given back, and the worker's memory is not written while a head reads it: the run ends
-// with every step.
+// If other gradients are enough for a step, workers give up gradients of which a part is pushed.
+// Heads free what they have of them, and a worker does not write memory that a head reads. The run
+// makes every step.
 func TestGradientsThatAreGivenUpHalfWayAreGivenBack(t *testing.T) {
 	for _, wire := range []worker.Wire{worker.WireShared, worker.WireGRPC} {
 		cfg := base(t)
@@ -123,7 +124,7 @@ func TestGradientsThatAreGivenUpHalfWayAreGivenBack(t *testing.T) {
 	}
 }
 
-// rowwise is noisy that leaves most rows alone, so that most chunks do not change in a step.
+// rowwise is noisy that leaves most rows at zero, so that most chunks do not change in a step.
 func rowwise(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 	loss, n, err := noisy(ctx, params, grads, id)
 	for i := range grads {
@@ -134,8 +135,8 @@ func rowwise(ctx context.Context, params, grads []float32, id kintsugi.PushID) (
 	return loss, n, err
 }
 
-// What is not sent because it has not changed does not change the model, whatever it travels
-// through, and saves bytes; where every chunk changes all travel.
+// Parameters that are not sent because they have not changed do not change the model, whatever the
+// wire, and that saves bytes. If every chunk changes, all are sent.
 func TestPullingChangesDoesNotChangeTheModel(t *testing.T) {
 	for _, c := range []struct {
 		gradient    worker.Gradient
@@ -161,7 +162,8 @@ func TestPullingChangesDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Rounded parameters are the same for every worker, whatever they travel through and whichever server has them.
+// Rounded parameters are the same for every worker, whatever the wire and whichever server has
+// them.
 func TestPullingRoundedParametersIsOneModel(t *testing.T) {
 	race.Skip(t)
 	cfg := base(t)

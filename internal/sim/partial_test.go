@@ -15,11 +15,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// alone is a run of synchronous steps without servers: the arrays of the whole model, chunk by chunk.
+// alone is a run of synchronous steps without servers: the arrays of the whole model, chunk by
+// chunk.
 type alone struct {
 	cfg   LiveConfig
 	now   [3][]float32 // parameters and optimizer state
-	taken []uint64     // by chunk
+	taken []uint64     // number of steps, by chunk
 	past  [][3][]float32
 	lived [][]uint64
 }
@@ -32,7 +33,7 @@ func newAlone(cfg LiveConfig) *alone {
 	return a
 }
 
-// until makes steps up to the given one, and remembers every version.
+// until makes steps up to the given one, and keeps every version.
 func (a *alone) until(t *testing.T, step kintsugi.Step) {
 	t.Helper()
 	for v := kintsugi.Step(len(a.past)); ; v++ {
@@ -81,7 +82,7 @@ func (a *alone) step(t *testing.T, v kintsugi.Step) {
 	a.now = next
 }
 
-// lose gives the chunks of a shard back as they were at the given versions.
+// lose sets the chunks of a shard back to the given versions.
 func (a *alone) lose(chunks kintsugi.ChunkRange, saved []kintsugi.Step) {
 	step := len(a.past) - 1
 	for i := range a.now {
@@ -97,9 +98,9 @@ func (a *alone) lose(chunks kintsugi.ChunkRange, saved []kintsugi.Step) {
 	a.past, a.lived = a.past[:step], a.lived[:step]
 }
 
-// A server dies, the others keep what they have, and its chunks come back each as it was saved last, with its optimizer
-// state and the number of its steps: from the first step to the last, the run has the bits of a loop over the whole
-// model that does the same.
+// A server dies, and the others keep what they have. Each of its chunks is restored as it was saved
+// last, with its optimizer state and the number of its steps. From the first step to the last, the
+// run has the bits of a loop over the whole model that does the same.
 func TestAPartialRestoreIsTheLossOfTheLostChunksAlone(t *testing.T) {
 	for _, victim := range []int{0, 2} {
 		t.Run(fmt.Sprintf("server %d", victim), func(t *testing.T) {
@@ -138,8 +139,8 @@ func TestAPartialRestoreIsTheLossOfTheLostChunksAlone(t *testing.T) {
 	}
 }
 
-// What workers have left out of their gradients is of the parameters that were kept: a partial restore leaves it with
-// them, a full one does not.
+// The residuals of workers belong to the parameters. A partial restore keeps both, a full one keeps
+// neither.
 func TestResidualsOutliveAPartialRestore(t *testing.T) {
 	race.Skip(t)
 	for _, partial := range []bool{true, false} {
@@ -175,7 +176,7 @@ func TestResidualsOutliveAPartialRestore(t *testing.T) {
 	}
 }
 
-// lines is a log.
+// lines collects the lines of a log.
 type lines struct {
 	mu   sync.Mutex
 	text []byte
@@ -194,7 +195,7 @@ func (l *lines) contain(what string) bool {
 	return bytes.Contains(l.text, []byte(what))
 }
 
-// partialEvent waits for what is told of a shard that came back.
+// partialEvent waits for the report of a restored shard.
 func partialEvent(t *testing.T, l *Live) (lost kintsugi.PartialEvent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

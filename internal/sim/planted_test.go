@@ -9,7 +9,7 @@ import (
 var planted = []struct {
 	name string
 	bug  bug
-	from uint64 // the first seed; with all faults, the runs are long
+	from uint64 // the first seed; from EveryFault on, the runs are long
 }{
 	{"a forgotten fence check", forgottenFence, 0},
 	{"a ticket that is not repeated", unrepeatedTicket, 0},
@@ -33,7 +33,7 @@ var planted = []struct {
 	{"a conductor that takes over and knows only the newest counted push of a worker", onlyNewest, 8300}, // a few runs in ten thousand
 }
 
-// A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.
+// A simulator that finds nothing may be blind: each of these bugs must be found within 500 seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
 	oneGoroutine(t)
 	for _, p := range planted {

@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Tensors with rates of their own end with the bits of a loop that steps each of them at its rate,
-// on any number of servers and through the death of one.
+// Tensors with rates of their own end with the bits of a loop that steps each at its rate, for any
+// number of servers and through the death of one.
 func TestTensorsWithRatesOfTheirOwnGiveTheModelOfALoop(t *testing.T) {
 	race.Skip(t)
 	for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdamW} {

@@ -8,8 +8,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// The health service tells whether a server has all that the view assigns to it: who ends a server
-// only while the others are ready ends none that somebody needs.
+// The health service says whether a server has all that the view assigns to it. Whoever stops a
+// server only while all others are ready takes none away that is still needed.
 func TestAServerIsReadyWhenItHasCaughtUp(t *testing.T) {
 	ready := func(l *Live, i int, service string) bool {
 		t.Helper()

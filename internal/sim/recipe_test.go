@@ -12,9 +12,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// The learning rate rises and falls, and biases are not drawn to zero: a run has the bits of a loop
-// that takes one tensor after the other, on any number of servers, where arrays are apart from the
-// host's, in chains, and through a server that dies.
+// The learning rate rises and falls, and biases do not decay. A run has the bits of a loop that
+// takes one tensor after the other: for any number of servers, with arrays on an accelerator, in
+// chains, and through the death of a server.
 func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
 	oneGoroutine(t)
 	cfg := base(t)
@@ -60,8 +60,8 @@ func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
 	}
 }
 
-// tensorByTensor is the obvious version: one loop, a step for each tensor, by the optimizer that it has
-// in that step.
+// tensorByTensor is the obvious version: one loop, with a step for each tensor by the optimizer of
+// that step.
 func tensorByTensor(t *testing.T, cfg LiveConfig, optimizer func(kintsugi.Step, kintsugi.Tensor) kintsugi.Optimizer) []float32 {
 	t.Helper()
 	n := cfg.Layout.Values
@@ -79,13 +79,13 @@ func tensorByTensor(t *testing.T, cfg LiveConfig, optimizer func(kintsugi.Step, 
 	return m.params
 }
 
-// made is what a step has made.
+// made is the result of a step.
 type made struct {
 	params []float32
-	state  [2][]float32 // as many as the rule has
+	state  [2][]float32 // as many arrays as the rule has
 }
 
-// newMade returns what there is before the first step: zeros.
+// newMade returns the state before the first step: zeros.
 func newMade(cfg LiveConfig) *made {
 	m := &made{params: make([]float32, cfg.Layout.Values)}
 	for i := range kernels.Rule(cfg.Schedule.Rule).States() {
@@ -94,8 +94,8 @@ func newMade(cfg LiveConfig) *made {
 	return m
 }
 
-// step takes a step on the weighted sum of gradients, one tensor after the other, each by an optimizer
-// of its own.
+// step makes a step on the weighted sum of gradients, one tensor after the other, each with its own
+// optimizer.
 func (m *made) step(t *testing.T, l *kintsugi.Layout, grads []kernels.Operand, scale float32, optimizer func(kintsugi.Tensor) kintsugi.Optimizer) {
 	t.Helper()
 	lo := 0

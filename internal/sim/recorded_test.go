@@ -13,8 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// The models that the pushes of noisy lead to, as FNV-1a of their bits. They were recorded with the plain
-// Go kernels; every device of every build (AVX-512, AVX2, NEON, no cgo) must come to the same ones.
+// The models that the pushes of noisy lead to, as FNV-1a of their bits. They were recorded with the
+// plain Go kernels. Every device of every build (AVX-512, AVX2, NEON, no cgo) must reproduce them.
 var recorded = map[kintsugi.Rule]string{
 	kintsugi.RuleSGD:      "d36308f2d5f5cb40",
 	kintsugi.RuleMomentum: "5e67e828d607dac8",

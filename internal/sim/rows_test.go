@@ -19,7 +19,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
 )
 
-// table is a model whose steps touch rows, and what computes them for each slot.
+// table is a model whose steps touch rows, with an engine for each slot.
 type table struct {
 	desc      *model.Description
 	set       *data.Set
@@ -28,7 +28,7 @@ type table struct {
 	scale     agg.Scale
 	gradients []worker.Gradient
 	reconcile []func([]kintsugi.ChunkRange)
-	locks     []sync.Mutex // a worker's turn may overlap the one that it has given up
+	locks     []sync.Mutex // a worker's turn may overlap the turn that it has given up
 }
 
 // newTable returns a model on generated data.
@@ -44,7 +44,7 @@ func newTable(t *testing.T, name string, workers int) *table {
 		t.Fatal(err)
 	}
 	in := model.Input{Users: x.set.Users, Items: x.set.Items}
-	if r, ok := x.set.Train.(*data.Ratings); ok { // a part is enough
+	if r, ok := x.set.Train.(*data.Ratings); ok { // a part of the set is enough
 		r.User, r.Item, r.Value = r.User[:6000], r.Item[:6000], r.Value[:6000]
 	}
 	if c := x.set.Corpus; c != nil {
@@ -149,7 +149,7 @@ func (x *table) alone(t *testing.T) []float32 {
 				case x.schedule.Rule != kintsugi.RuleAssign && x.scale == agg.Sum:
 					sum[i] += g
 				case x.schedule.Rule != kintsugi.RuleAssign:
-					sum[i] += float32(batch) * g // powers of two: no bit is lost
+					sum[i] += float32(batch) * g // powers of two: the product is exact
 				case math.Float32bits(g) != 0:
 					params[i] = g
 				}
@@ -184,9 +184,9 @@ func wantBits(t *testing.T, got, want []float32) {
 
 var tables = []string{"mf", "mf:als", "lda"}
 
-// TestRowsThroughServersAreRowsInALoop trains the models whose steps touch rows, with servers of
-// which one is killed, and in a loop: what travels is what is touched, and the parameters end with
-// the same bits.
+// TestRowsThroughServersAreRowsInALoop trains the models whose steps touch rows, through servers of
+// which one is killed, and in a loop. Only touched rows travel, and the parameters end with the
+// same bits.
 func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
 	oneGoroutine(t)
 	for _, name := range tables {
@@ -208,8 +208,8 @@ func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
 	}
 }
 
-// TestLostFactorsAreSolvedForAgain: where a shard has rows of one factor alone, and only it comes
-// back, of earlier versions, alternating least squares goes on as if nothing had been lost.
+// TestLostFactorsAreSolvedForAgain: a shard has rows of one factor only, and comes back alone, with
+// rows of earlier versions. Alternating least squares goes on as if nothing had been lost.
 func TestLostFactorsAreSolvedForAgain(t *testing.T) {
 	race.Skip(t)
 	x := newTable(t, "mf:als", 3)
@@ -235,7 +235,8 @@ func TestLostFactorsAreSolvedForAgain(t *testing.T) {
 	}
 }
 
-// wantCounted fails unless the counts of topics are those of the assignments, and every token has a topic.
+// wantCounted fails unless the counts of topics are those of the assignments, and every token has a
+// topic.
 func wantCounted(t *testing.T, x *table, params []float32) {
 	t.Helper()
 	p, words := x.desc.Topics, x.set.Corpus.Train.Words
@@ -249,8 +250,8 @@ func wantCounted(t *testing.T, x *table, params []float32) {
 	wantBits(t, params[:len(counts)], counts)
 }
 
-// TestLostCountsAreMadeOfTheAssignments: whichever shard comes back as of earlier versions, counts
-// or assignments, the next step makes the counts those of the assignments.
+// TestLostCountsAreMadeOfTheAssignments: whichever shard comes back in earlier versions, counts or
+// assignments, the next step makes the counts those of the assignments.
 func TestLostCountsAreMadeOfTheAssignments(t *testing.T) {
 	race.Skip(t)
 	for victim := range 3 {
@@ -268,7 +269,8 @@ func TestLostCountsAreMadeOfTheAssignments(t *testing.T) {
 	}
 }
 
-// TestTopicsOutliveTheirWorkers: a worker that dies takes no assignment with it, with synchronous steps and without.
+// TestTopicsOutliveTheirWorkers: a worker that dies loses no assignment, with synchronous steps and
+// with asynchronous ones.
 func TestTopicsOutliveTheirWorkers(t *testing.T) {
 	for _, preset := range []string{"bsp", "async"} {
 		x := newTable(t, "lda", 3)

@@ -34,7 +34,7 @@ func inSharedMemory(t *testing.T, x []float32) bool {
 	return false
 }
 
-// Nothing is copied between a gradient and the kernel where they can have one memory: it is
+// Nothing is copied between a gradient and the kernel if both can use the same memory: it is
 // computed where the servers read it.
 func TestGradientsAreComputedWhereServersReadThem(t *testing.T) {
 	for _, wire := range []worker.Wire{worker.WireShared, worker.WireGRPC} {
@@ -57,11 +57,12 @@ func TestGradientsAreComputedWhereServersReadThem(t *testing.T) {
 	}
 }
 
-// Encoded gradients are the same through memory, where they are encoded in place, or packed elsewhere and put there.
+// Encoded gradients are the same through shared memory, whether they are encoded in place or packed
+// elsewhere and copied there.
 func TestTheWireDoesNotChangeTheModelOfACodec(t *testing.T) {
 	groups := slices.Collect(slices.Chunk(specs, 4))
 	if racing && testing.Short() {
-		groups = groups[:1] // what lies between goroutines is the same for all codecs
+		groups = groups[:1] // what passes between goroutines is the same for all codecs
 	}
 	for _, of := range groups {
 		cfg := withCodecs(t, base(t), of...)

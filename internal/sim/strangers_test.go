@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// drawStrange returns the run of a seed with so many replicas, in which servers do not reach each
-// other, or say so, under every fault.
+// drawStrange returns the run of a seed with the given number of replicas, in which servers do not
+// reach each other, or claim so, under every fault.
 func drawStrange(seed uint64, replicas int) Config {
 	cfg := drawChain(seed, replicas)
 	rng := rand.New(rand.NewPCG(seed, 0x7374))
@@ -29,8 +29,8 @@ func drawStrange(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever servers say of each other, and whoever is left out for it: no promise breaks, and in the
-// end everybody is in again.
+// Whatever servers report of each other, and whichever is left out: no promise is broken, and in
+// the end all servers are back in.
 func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 40)
@@ -49,8 +49,8 @@ func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 	}
 }
 
-// Two servers of a run in which nothing else fails never reach each other again: it ends, without a
-// step taken back, with the bits of one in which they do.
+// Two servers of a run in which nothing else fails never reach each other again. The run ends
+// without a step taken back, with the bits of an undisturbed one.
 func TestServersThatNeverMeetAgainDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range uint64(40) {

@@ -8,8 +8,8 @@ import (
 )
 
 // lossesThrough returns the losses of a run of four workers through an outage in which half of the
-// parameters are lost: before, of what comes back, and after the pushes of each worker that are
-// asked for.
+// parameters are lost: before the outage, of the restored parameters, and after the given pushes of
+// each worker.
 func lossesThrough(t *testing.T, workers int, o Through, pushes ...kintsugi.Step) (before, back float64, after []float64) {
 	t.Helper()
 	cfg := training(t, "async", workers, 0)
@@ -29,9 +29,9 @@ func lossesThrough(t *testing.T, workers int, o Through, pushes ...kintsugi.Step
 	return before, back, after
 }
 
-// What workers have learnt alone brings back what was lost, where it counts as what leads to the
-// ends of their paths: after one push of each worker the loss is below that before the outage.
-// Where it counts in any other way, or not at all, it is not.
+// What workers have learnt alone brings back what was lost, if their pushes count as the ends of
+// their paths: after one push of each worker the loss is below that before the outage. If they
+// count in any other way, or not at all, it is not.
 func TestPathsBringBackWhatWasLost(t *testing.T) {
 	oneGoroutine(t)
 	o := Through{Step: 40, Alone: 50, Lost: 0.5, Age: 32}
@@ -44,7 +44,7 @@ func TestPathsBringBackWhatWasLost(t *testing.T) {
 	}
 }
 
-// With one worker nothing is lost: its path leads where it has led without the loss.
+// With one worker nothing is lost: its path leads to the same parameters as without the loss.
 func TestOneWorkerHasAllThatWasLost(t *testing.T) {
 	o := Through{Step: 40, Alone: 50, Age: 32, Way: PathBack}
 	_, _, want := lossesThrough(t, 1, o, 1)

@@ -7,10 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A watcher whose stream ends with a view hears from the conductor of the next, on the same line,
-// what it has missed: no step is missing in what it has heard. One may be told twice, by a
-// conductor that released it and by one that took over before a shard had heard of that: a watcher
-// passes over what it has heard.
+// A watcher whose stream ends with a view hears from the next conductor, on the same line, what it
+// has missed: it hears of every step. It may hear of a step twice: from the conductor that released
+// it, and from one that took over before a shard had heard of the release. Watchers skip what they
+// have heard.
 func TestAWatcherMissesNoStepOfALine(t *testing.T) {
 	cfg := base(t)
 	cfg.Servers, cfg.Replicas = 2, 2

@@ -30,7 +30,7 @@ func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Tra
 	}
 }
 
-// Virtual time passes without any end, so that nobody would notice.
+// Virtual time would go on for ever, and nobody would notice.
 func TestATrainingThatCannotGoOnEnds(t *testing.T) {
 	oneGoroutine(t)
 	for _, preset := range []string{"bsp", "backup:2", "async", "dbw"} {
@@ -73,8 +73,8 @@ func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
 	}
 }
 
-// blindly is a problem whose loss is not a number now and then, and infinite at other times. Its
-// gradients are as they were.
+// blindly is a problem whose loss is sometimes NaN and sometimes infinite. Its gradients are
+// unchanged.
 type blindly struct{ Problem }
 
 func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
@@ -88,15 +88,15 @@ func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
 	return loss
 }
 
-// Losses steer some controllers. One that is not a number stops none of them, nor does a single
-// worker, nor that now and then nobody is there.
+// Losses steer some controllers. A loss of NaN stops none of them, nor does a single worker, nor do
+// times in which no worker is there.
 func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
 	oneGoroutine(t)
 	for _, preset := range []string{"dbw", "dbw:wait", "dbw:joint", "dbw:paper", "bdbw", "adasync:2"} {
 		for _, n := range []int{1, 3} {
 			cfg := training(t, preset, n, 200)
 			cfg.Problem = blindly{cfg.Problem}
-			cfg.Lifetime, cfg.Rebirth = 20, 15 // seconds, of which a step takes about one
+			cfg.Lifetime, cfg.Rebirth = 20, 15 // in seconds; a step takes about one
 			alone := 0
 			cfg.Each = func(e kintsugi.StepEvent, _ []float32) bool {
 				if e.Quota < 1 || e.Quota > uint32(n) || len(e.Counted) != int(e.Quota) {
@@ -115,8 +115,9 @@ func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
 	}
 }
 
-// Where all take equally long, the first gradient finds all others done but for being told: their
-// parts are whole, and a step of one is one of all, to the bit.
+// If all take equally long, then when the first gradient is finished all others are too, but not
+// yet reported. Their parts are complete, and a step that waits for one gradient has the bits of a
+// step of all.
 func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 	oneGoroutine(t)
 	set, err := data.Open("digits", "")
@@ -145,7 +146,7 @@ func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 		t.Error("a step of one gradient and whole parts is not a step of all")
 	}
 	grads, want := make([]float32, model.Values()), make([]float32, model.Values())
-	if share := model.Part(all.Params, grads, rand.New(rand.NewPCG(1, 2)), 0.6); share != 0.5 { // 4 of 8 examples, and the fifth not done
+	if share := model.Part(all.Params, grads, rand.New(rand.NewPCG(1, 2)), 0.6); share != 0.5 { // 4 of 8 examples; the fifth is not finished
 		t.Errorf("six tenths of 8 examples are a share of %v, want 0.5", share)
 	}
 	model.WithBatch(4).Gradient(all.Params, want, rand.New(rand.NewPCG(1, 2)))
@@ -184,7 +185,7 @@ func TestATrainingReplaysToTheBit(t *testing.T) {
 	}
 }
 
-// Where everybody takes the same time dbw waits for all, and takes no longer than bsp.
+// If all workers take the same time, dbw waits for all, and takes no longer than bsp.
 func TestDBWWithoutStragglersIsBSP(t *testing.T) {
 	oneGoroutine(t)
 	seconds := func(preset string) float64 {
@@ -201,8 +202,8 @@ func TestDBWWithoutStragglersIsBSP(t *testing.T) {
 	}
 }
 
-// Half of the workers become five times slower. dbw goes on with the others within some steps, and takes the slow ones
-// back when they recover.
+// Half of the workers become five times slower. Within some steps dbw goes on with the others, and
+// it takes the slow ones back when they recover.
 func TestDBWFollowsASlowdown(t *testing.T) {
 	oneGoroutine(t)
 	for _, preset := range []string{"dbw", "dbw:wait"} {
@@ -286,7 +287,8 @@ func TestRecordedTimesAreRepeated(t *testing.T) {
 	}
 }
 
-// What was given up would have taken longer: it takes what longer ones of the same worker took, in turn.
+// A gradient that was given up would have taken longer. It is given the time that longer gradients
+// of the same worker took, in turn.
 func TestAGradientThatWasGivenUpTakesWhatALongerOneTook(t *testing.T) {
 	times, err := ReadTimes(strings.NewReader(`{"slot":0,"seconds":1,"given_up":true}
 {"slot":0,"seconds":5}
@@ -330,7 +332,8 @@ func TestSlowdownsAreRead(t *testing.T) {
 	}
 }
 
-// The gradient of the whole set is the mean of those of batches, and the derivative of the loss.
+// The gradient of the whole set is the mean of the gradients of its batches, and the derivative of
+// the loss.
 func TestSoftmaxGradients(t *testing.T) {
 	oneGoroutine(t)
 	s, err := NewSoftmax(data.Digits(1, 60, 1).Set(), 60, 7, 4000)
@@ -377,8 +380,8 @@ func TestTheKneeLowersTheRateOfASmallStep(t *testing.T) {
 	}
 }
 
-// A gradient that takes months is over at once, the patience of the conductor included, and virtual
-// time does not go past what a clock can say.
+// A gradient that takes months is over at once, including the conductor's patience, and virtual
+// time does not exceed what a clock can express.
 func TestVirtualTimeIsLongAndEnds(t *testing.T) {
 	train := func(mean float64, slow []Slowdown, lifetime, rebirth float64) (Trained, error) {
 		times, err := ParseTimes("exp:0.5", mean)

@@ -29,7 +29,8 @@ var (
 
 func steps() kintsugi.Step { return kintsugi.Step(*stepsFlag) }
 
-// seeds returns how many seeds a storm runs: what -seeds says, else plain, or short with -short.
+// seeds returns how many seeds a storm runs: the number of -seeds if given, else short with -short,
+// else plain.
 func seeds(plain, short uint64) uint64 {
 	switch {
 	case *seedsFlag > 0:
@@ -40,7 +41,7 @@ func seeds(plain, short uint64) uint64 {
 	return plain
 }
 
-// Whatever goes wrong, no promise is broken, and when nothing more goes wrong the run ends.
+// Whatever goes wrong, no promise is broken, and when nothing more goes wrong, the run ends.
 func TestNoSeedBreaksAPromise(t *testing.T) {
 	oneGoroutine(t)
 	n := uint64(400)
@@ -54,7 +55,7 @@ func TestNoSeedBreaksAPromise(t *testing.T) {
 	}
 }
 
-// Long runs with every fault on.
+// Long runs with every fault break no promise.
 func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
 	oneGoroutine(t)
 	n := uint64(500)
@@ -71,7 +72,7 @@ func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
 	}
 }
 
-// Seeds that once failed are kept in testdata/seeds.txt with what they found.
+// Seeds that once failed are in testdata/seeds.txt, with what they found.
 func TestSeedsThatOnceFailedStayWell(t *testing.T) {
 	oneGoroutine(t)
 	f, err := os.Open("testdata/seeds.txt")
@@ -99,7 +100,8 @@ func TestSeedsThatOnceFailedStayWell(t *testing.T) {
 	}
 }
 
-// TestReplay shows a seed: make sim SEED=… STEPS=… Without a seed it replays seed 0 and shows no events.
+// TestReplay replays a seed and shows its events: make sim SEED=… STEPS=… Without a seed it replays
+// seed 0 and shows none.
 func TestReplay(t *testing.T) {
 	cfg := Draw(uint64(max(0, *seedFlag)), steps())
 	if *seedFlag >= 0 {
@@ -113,7 +115,7 @@ func TestReplay(t *testing.T) {
 	fmt.Printf("well: %d lines, %d steps on the last, %v of virtual time, %d events, faults %v\n", r.Lines, len(r.Steps), r.Virtual, r.Events, r.Faults)
 }
 
-// A seed is worth nothing if it does not give the same run again.
+// A seed is only useful if it gives the same run again.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range uint64(20) {
@@ -141,8 +143,9 @@ func firstDifference(a, b string) string {
 	return fmt.Sprintf("%d lines and %d lines", len(x), len(y))
 }
 
-// With every worker counted in every step, a network that fails and processes that stand still cost time
-// and not one bit; neither does the number of servers. The calm run is the oracle.
+// Every step counts every worker, so a network that fails and processes that stand still cost time
+// and do not change a bit, and neither does the number of servers. An undisturbed run says what the
+// bits must be.
 func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range uint64(60) {
@@ -171,8 +174,8 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Servers that find their shards outside of themselves cost time as well, and not one bit, whatever
-// else the network does; a line never ends.
+// Servers that find their shards outside their processes cost time as well, and do not change a
+// bit, whatever else the network does. No line ends.
 func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	found := 0
@@ -200,14 +203,15 @@ func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// sameGradients compares what two steps of two runs count: incarnations differ from run to run.
+// sameGradients compares what two steps of two runs count. Incarnations differ between runs and are
+// ignored.
 func sameGradients(a, b kintsugi.Commit) bool {
 	return a.Step == b.Step && slices.EqualFunc(a.Counted, b.Counted, func(v, w kintsugi.Weighted) bool {
 		return v.Weight == w.Weight && v.Push.Compare(w.Push) == 0
 	})
 }
 
-// Faults that the drawing never makes, or that never strike, find nothing.
+// A fault that is never drawn, or never strikes, finds nothing.
 func TestEveryFaultStrikes(t *testing.T) {
 	oneGoroutine(t)
 	var struck [faultKinds]int
@@ -236,7 +240,8 @@ func TestEveryFaultStrikes(t *testing.T) {
 	}
 }
 
-// TestSoak runs -seeds of them on all cores: make soak. Without a number it runs a few, so that it is known to work.
+// TestSoak runs the number of seeds that -seeds gives on all cores: make soak. Without a number it
+// runs a few, so that it is known to work.
 func TestSoak(t *testing.T) {
 	oneGoroutine(t)
 	if *seedsFlag == 0 {

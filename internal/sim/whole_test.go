@@ -14,10 +14,10 @@ import (
 
 var errMixed = errors.New("a version is seen half-written")
 
-// oneNumber is a gradient that is one number throughout. It is written twice, with another number
-// first: whoever reads it too early, or while the next one is written in its place, sees two.
-// Parameters that are one number throughout then stay so, on all servers, as long as no gradient,
-// no sum and no version is ever seen half-written; if one is, they differ from there on.
+// oneNumber is a gradient with the same number everywhere. It is written twice, with another number
+// first, so that a reader that reads it too early, or while the next one is written in its place,
+// sees two numbers. The parameters have one number everywhere as long as no gradient, no sum and no
+// version is ever seen half-written. If one is, they differ from then on.
 func oneNumber(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 	if i := slices.IndexFunc(params, func(p float32) bool { return p != params[0] }); i >= 0 {
 		return 0, 0, fmt.Errorf("%w: version %d begins with %v, and has %v at %d", errMixed, id.Version, params[0], params[i], i)
@@ -32,8 +32,8 @@ func oneNumber(_ context.Context, params, grads []float32, id kintsugi.PushID) (
 	return float64(d * d), 8, nil
 }
 
-// Workers write gradients, and read parameters, where servers read and write them, several at a
-// time, while connections are cut and a server is killed in the middle of it.
+// Workers write gradients, and read parameters, in the memory in which servers read and write them,
+// several at a time, while connections are cut and a server is killed in the middle.
 func TestNoTensorIsSeenHalfWritten(t *testing.T) {
 	for _, wire := range []worker.Wire{worker.WireShared, worker.WireGRPC} {
 		for _, consistency := range []string{"bsp:pull", "async:wait,credit=2", "backup:1,pull"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// A gradient function that gives up when its context ends is doing its duty: a worker whose view was
-// replaced in the middle of a gradient goes on in the next one.
+// A gradient function may return when its context ends. A worker whose view is replaced in the
+// middle of a gradient goes on in the next view.
 func TestAGradientThatIsInterruptedEndsNothing(t *testing.T) {
 	want := run(t, base(t), nil)
 	var holding atomic.Bool
@@ -39,7 +39,7 @@ func TestAGradientThatIsInterruptedEndsNothing(t *testing.T) {
 	}
 }
 
-// A ticket that is refused on the newest version does not end or hang the worker: it asks again.
+// A ticket that is refused on the newest version neither ends nor hangs the worker: it tries again.
 func TestARefusedTicketIsTriedAgain(t *testing.T) {
 	want := run(t, base(t), nil)
 	for _, sharded := range []int{1, 2} {
@@ -59,7 +59,8 @@ func TestARefusedTicketIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Workers end when the run does, even one that is computing: nobody waits for its gradient any more.
+// Workers end when the run does, even one that is computing: nobody waits for its gradient any
+// more.
 func TestDoneEndsAWorkerInTheMiddleOfAGradient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -90,7 +91,7 @@ func TestDoneEndsAWorkerInTheMiddleOfAGradient(t *testing.T) {
 	}
 }
 
-// Servers and workers that have ended leave nothing running: streams, loops, saves, connections.
+// Servers and workers that have ended leave nothing running: no stream, loop, save or connection.
 func TestNothingRunsOnAfterACluster(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	cfg := base(t)
