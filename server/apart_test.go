@@ -22,9 +22,9 @@ func TestStepsStandWithoutThoseBeforeAndTheHeads(t *testing.T) {
 	for id, want := range map[kintsugi.ServerID][2][]kintsugi.ServerID{ // without copies, and with them
 		0: {{2, 1}, nil},
 		1: {{0, 3}, nil},
-		2: {{1, 3}, {1, 3}}, // the conductor
+		2: {{1, 3}, {1, 3}}, // the conductor's server
 		3: {{2}, nil},
-		4: {nil, nil}, // is in no view
+		4: {nil, nil}, // it is in no view
 	} {
 		for i, copies := range []bool{false, true} {
 			var got []kintsugi.ServerID
@@ -41,13 +41,13 @@ func TestStepsStandWithoutThoseBeforeAndTheHeads(t *testing.T) {
 	}
 }
 
-// world answers for those that a server asks.
+// world answers what a server asks.
 type world struct {
 	mu   sync.Mutex
 	deaf map[kintsugi.Life]bool
 	kept []kintsugi.Life
-	said [][]kintsugi.Life // that reached etcd
-	away bool              // etcd is
+	said [][]kintsugi.Life // reports that reached etcd
+	away bool              // etcd does not answer
 }
 
 func (w *world) ask(ctx context.Context, whom kintsugi.Life, address string) error {
@@ -87,9 +87,10 @@ func (w *world) change(f func()) {
 	f()
 }
 
-// A server says of another one that it is apart when that has not answered for a while, again if
-// nobody has heard it, and that it is no longer: when it has answered for a while, also if the view
-// leaves one of the two out, or when its life is over.
+// A server reports that it does not reach another one when that has not answered for a while, and
+// repeats the report if nobody has received it. It reports that it reaches it again when the other
+// has answered for a while, also if the view leaves one of the two out, or when the other's life is
+// over.
 func TestAServerSaysWhomItDoesNotReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{deaf: make(map[kintsugi.Life]bool)}
@@ -117,7 +118,7 @@ func TestAServerSaysWhomItDoesNotReach(t *testing.T) {
 		w.change(func() { w.deaf[first] = true })
 		check(reach.After)
 		check(3*time.Second, []kintsugi.Life{first})
-		enter(3, 0) // this one is left out
+		enter(3, 0) // this server is left out
 		check(time.Minute)
 		w.change(func() { w.deaf[first] = false })
 		check(reach.Again)

@@ -6,9 +6,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// What is kept for watchers that connect late is bounded by what it takes and not by how many
-// events that are: those of a run with many workers are large. Numbers of events stay what they
-// are.
+// Events are kept for watchers that connect late. The bound is on their bytes and not on their
+// number, since the events of a run with many workers are large. The numbers of events do not
+// change.
 func TestEventsThatAreKeptAreBoundedWhateverTheirSize(t *testing.T) {
 	for _, workers := range []int{2, 10_000} {
 		l := &eventLog{changed: make(chan struct{})}

@@ -7,9 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// A conductor that loses a stream opens another one. What it sent on the first may arrive after what it sent
-// on the second, out of the buffers of a process that stood still; then the first one ends. The answers must
-// go on to the second.
+// A conductor that loses a stream opens another. What it sent on the first may arrive after what it
+// sent on the second, from the buffers of a process that stood still, and then the first stream
+// ends. The answers must still go to the second.
 func TestATakeThatComesLateDoesNotKeepTheAnswers(t *testing.T) {
 	c := start(t)
 	open := ok[*transport.ControlClient](c)
@@ -20,7 +20,7 @@ func TestATakeThatComesLateDoesNotKeepTheAnswers(t *testing.T) {
 			c.Fatal(err)
 		}
 	}
-	// hear waits for an answer to Take, or with change for that to Members.
+	// hear waits for an answer to Take or, if change is not 0, to Members.
 	hear := func(s *transport.ControlClient, change uint64) {
 		c.Helper()
 		for {

@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// bare returns a server with one shard of one run, and what conducts its first view, whose shard stands at step 0.
+// bare returns a server with the only shard of a run, at step 0, the conducting of its first view,
+// and a function that ends that view.
 func bare(t *testing.T, cfg Config) (s *Server, c *conducting, end func()) {
 	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{7}}})
@@ -40,8 +41,8 @@ func bare(t *testing.T, cfg Config) (s *Server, c *conducting, end func()) {
 
 var errNobody = errors.New("nobody answers")
 
-// That the run is over is said until it is heard, and nothing waits for that: whoever keeps the
-// word may be away just then, and a worker may still ask.
+// The end of a run is reported until somebody receives it, and nothing waits for that: the receiver
+// may be away just then, and workers may still ask.
 func TestTheLastWordIsSaidUntilItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, back := 0, make(chan struct{})
@@ -59,7 +60,7 @@ func TestTheLastWordIsSaidUntilItIsHeard(t *testing.T) {
 			t.Fatalf("finished: %v, %v", c.core.Finished(), err)
 		}
 		synctest.Wait()
-		end() // of the view
+		end() // the view ends
 		time.Sleep(time.Minute)
 		close(back)
 		s.saves.Wait()
@@ -69,8 +70,8 @@ func TestTheLastWordIsSaidUntilItIsHeard(t *testing.T) {
 	})
 }
 
-// Whoever is about to go waits for the word that the run stands: it is said until it is heard, as
-// long as the view lasts.
+// A process that is about to leave waits for the report that the run stands still. It is repeated
+// until it is received, as long as the view lasts.
 func TestThatTheRunStandsIsSaidUntilItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := 0

@@ -6,8 +6,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// The states in which a fault can kill a server: "kill server/0 when saving 3". A server together with its
-// workers is in examples/ownmodel: each of the two packages needs the other one to have something to do.
+// The states in which a fault can kill a server: "kill server/0 when saving 3". A server and its
+// workers together are in examples/ownmodel, since each of the two packages is of use only with the
+// other.
 func ExampleStates() {
 	for _, s := range server.States() {
 		fmt.Println(s)

@@ -2,7 +2,7 @@ package server
 
 import "time"
 
-// Pretend tells the conductor of the present view that it is later than it is.
+// Pretend makes the conductor of the present view believe that it is later than it is.
 func (s *Server) Pretend(later time.Duration) error {
 	s.mu.Lock()
 	c := s.tenure.conductor

@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// A worker that says that the head has its gradient, which it has not sent, is told why its stream
-// ends. When it has come again and pushed, the step is taken.
+// A worker claims that the head has its gradient, which it has not sent. It is told why its stream
+// ends. When it has connected again and pushed, the step is taken.
 func TestAWorkerWhoseGradientIsLackingIsToldToPushAgain(t *testing.T) {
 	one := start(t)
 	w := one.join(0, 1)
@@ -30,7 +30,7 @@ func TestAWorkerWhoseGradientIsLackingIsToldToPushAgain(t *testing.T) {
 		case err = <-ended:
 			told = true
 		default:
-			// The first step has waited for the worker that is missing, and then for its shard.
+			// The first step has waited for the missing worker, and then for the shard.
 			if err := one.server.Pretend(2 * time.Minute); err != nil {
 				t.Fatal(err)
 			}

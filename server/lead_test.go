@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// Who follows is not refused while the line is still to begin, or it would try again and again,
+// A follower is not refused while the line has not begun. Otherwise it would try again and again,
 // each time with memory for the sums of the shard.
 func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})

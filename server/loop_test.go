@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// conversation returns what converse needs: a tenure that lasts as long as the test, and a receive that
-// lasts as long as the stream.
+// conversation returns what converse needs: a tenure that lasts as long as the test, and a receive
+// that lasts as long as the stream.
 func conversation(t *testing.T) (context.Context, *tenure, func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -18,7 +18,7 @@ func conversation(t *testing.T) (context.Context, *tenure, func() error) {
 	}
 }
 
-// A peer that takes nothing loses its stream, even while a message to it is being sent.
+// A peer that receives nothing loses its stream, even while a message to it is being sent.
 func TestAPeerThatTakesNothingLosesItsStream(t *testing.T) {
 	ctx, tenure, receive := conversation(t)
 	out := newOutbox[int]()
@@ -43,7 +43,7 @@ func TestAPeerThatTakesNothingLosesItsStream(t *testing.T) {
 	}
 }
 
-// What is due when the peer ends in order is sent, in order, and only then the stream ends.
+// When the peer ends in order, what is due is sent in order, and only then the stream ends.
 func TestAnswersAreSentBeforeTheEnd(t *testing.T) {
 	ctx, tenure, _ := conversation(t)
 	out := newOutbox[int]()
@@ -59,7 +59,7 @@ func TestAnswersAreSentBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// Either direction's failure ends both.
+// A failure in either direction ends both.
 func TestEitherDirectionEndsTheStream(t *testing.T) {
 	broken := errors.New("broken")
 	ctx, tenure, receive := conversation(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// step makes a step of all its chunks at once.
+// step makes a step of all chunks at once.
 func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
 	m := &making{r: r, commit: c, counted: counted, before: before, src: src, dst: dst, total: total, saved: r.savedFor(c), ended: make(chan struct{})}
 	m.begin()
@@ -25,7 +25,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 	return m.wait()
 }
 
-// desk is a replica which is told what a conductor and three workers would tell it.
+// desk is a replica that is told what a conductor and three workers would tell it.
 type desk struct {
 	*testing.T
 	r        *replica
@@ -38,7 +38,7 @@ type desk struct {
 	arriving atomic.Int32 // steps that were begun before their commit
 }
 
-// newDesk returns a desk. Unless foresees, every step is made when it is committed.
+// newDesk returns a desk. If foresees is false, every step is made when it is committed.
 func newDesk(t *testing.T, d kernels.Device, replicas int, foresees bool) *desk {
 	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{30, 101}}, {Name: "b", Shape: []int{32, 66}}, {Name: "c", Shape: []int{7}}})
@@ -81,8 +81,8 @@ func newDesk(t *testing.T, d kernels.Device, replicas int, foresees bool) *desk 
 	return x
 }
 
-// wantBuffersBack reports a version that nobody has and that is not free, which a step would have
-// to be made a new one for.
+// wantBuffersBack reports a version that nobody uses and that is not free, so that a step would
+// need a new buffer.
 func (x *desk) wantBuffersBack() {
 	v := x.r.versions
 	v.mu.Lock()
@@ -108,11 +108,11 @@ func (x *desk) do(f func()) {
 	}
 }
 
-// handle hands a message to the core and returns when what the core owes for it is carried out.
+// handle gives a message to the core, and returns when everything that the core asks for is done.
 func (x *desk) handle(m kintsugi.ControlMessage) {
 	x.Helper()
 	x.do(func() { x.r.core.Handle(m) })
-	x.do(func() {}) // one that another goroutine runs has run before what it leads to is carried out, and the next runs after that
+	x.do(func() {}) // what another goroutine runs is finished before what follows from it is carried out
 }
 
 func (x *desk) take() {
@@ -138,7 +138,7 @@ func (x *desk) push(slot int) kintsugi.PushID {
 	return kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(slot), Incarnation: x.lives[slot], Version: x.next - 1}
 }
 
-// gradient returns value i of a push: a function of both.
+// gradient returns value i of a push, which depends only on both.
 func gradient(p kintsugi.PushID, i int) float32 {
 	h := uint64(i)*0x9e3779b97f4a7c15 + uint64(p.Slot)*0xbf58476d1ce4e5b9 + uint64(p.Version)*0x94d049bb133111eb + uint64(p.Incarnation)<<40
 	h ^= h >> 29
@@ -146,14 +146,14 @@ func gradient(p kintsugi.PushID, i int) float32 {
 	return float32(h>>40)/(1<<23) - 1
 }
 
-// arrives is a push as a stream has it.
+// arrives is a push while it arrives on a stream.
 type arrives struct {
 	x    *desk
 	in   landing
 	push kintsugi.PushID
 }
 
-// begin begins a push, of which frame comes first.
+// begin begins a push, whose first frame is the given one.
 func (x *desk) begin(p kintsugi.PushID, frame kintsugi.ChunkRange) *arrives {
 	a := &arrives{x: x, push: p, in: landing{answers: newOutbox[kintsugi.HeadMessage]()}}
 	if err := a.in.begin(x.r, &transport.Frame{Header: transport.Header{Push: p, Chunks: frame}}); err != nil {
@@ -183,21 +183,21 @@ func (a *arrives) land(frames ...kintsugi.ChunkRange) {
 	}
 }
 
-// end ends it: because of bad, or else since it has landed whole.
+// end ends the push: with the error bad, or complete if that is nil.
 func (a *arrives) end(bad error) {
 	if err := a.in.end(a.x.r, a.push, bad); err != nil {
 		a.x.Error(err)
 	}
 }
 
-// shuffled returns the frames in some order.
+// shuffled returns the frames in a drawn order.
 func (x *desk) shuffled(rng *rand.Rand) []kintsugi.ChunkRange {
 	frames := slices.Clone(x.frames)
 	rng.Shuffle(len(frames), func(i, j int) { frames[i], frames[j] = frames[j], frames[i] })
 	return frames
 }
 
-// arrive lands the pushes of some workers, all at once and each in an order of its own.
+// arrive lands the pushes of some workers, all at the same time and each in its own order.
 func (x *desk) arrive(rng *rand.Rand, slots ...int) {
 	var wg sync.WaitGroup
 	for _, slot := range slots {
@@ -237,7 +237,7 @@ func (x *desk) release() {
 	x.next++
 }
 
-// said is all that can be seen of a step.
+// said is all that can be observed of a step.
 type said struct {
 	products []kintsugi.Products
 	arrays   [][]float32
@@ -275,7 +275,7 @@ func (a said) same(b said) error {
 	return nil
 }
 
-// story is what happens in a step before it is released. The last word is the commit that counts.
+// story is what happens in a step before it is released. The last item is the commit.
 type story struct {
 	name string
 	tell func(x *desk, rng *rand.Rand) kintsugi.Stable
@@ -322,7 +322,7 @@ var stories = []story{
 		x.arrive(rng, 1, 2)
 		a.land(frames[:1]...)
 		x.arrive(rng, 0)
-		a.land(frames[1:]...) // the stream before has not noticed yet
+		a.land(frames[1:]...) // the earlier stream has not noticed yet
 		a.end(nil)
 		return x.stable(x.commit())
 	}},
@@ -331,7 +331,7 @@ var stories = []story{
 		a := x.begin(x.push(0), frames[0])
 		x.arrive(rng, 1, 2)
 		a.land(frames[:1]...)
-		late := x.begin(x.push(0), frames[0]) // what it had brought when it broke, and no more than that
+		late := x.begin(x.push(0), frames[0]) // what it had brought when it broke, and no more
 		late.land(frames[:2]...)
 		a.land(frames[1:]...)
 		a.end(nil)
@@ -363,9 +363,9 @@ var stories = []story{
 	}},
 }
 
-// A step has the same bits, by-products and sum, whether it is made as gradients arrive, in
-// whatever order, or when it is committed, on every device; what is foreseen and does not come to
-// pass leaves nothing behind.
+// A step has the same bits, by-products and sum whether it is made as gradients arrive, in any
+// order, or when it is committed, on every device. If the foreseen commit does not come, nothing is
+// left behind.
 func TestAStepThatIsMadeAsItArrivesIsTheSame(t *testing.T) {
 	for i, d := range kernels.Devices() {
 		replicas := 1 + i%2
@@ -374,7 +374,7 @@ func TestAStepThatIsMadeAsItArrivesIsTheSame(t *testing.T) {
 			early, late := newDesk(t, d, replicas, true), newDesk(t, d, replicas, false)
 			for n := range 3 * len(stories) {
 				s := stories[0]
-				if n%3 == 2 { // after two steps that are alike
+				if n%3 == 2 { // a step is foreseen after two that are alike
 					s = stories[n/3]
 				}
 				begun := early.arriving.Load()
@@ -395,7 +395,8 @@ func TestAStepThatIsMadeAsItArrivesIsTheSame(t *testing.T) {
 	}
 }
 
-// Before the commit a step may be made whole, and nobody sees any of it. If it never comes, nothing is left of it.
+// Before the commit a step may be made completely, and nobody sees any of it. If the commit never
+// comes, nothing is left of the step.
 func TestWhatIsMadeBeforeTheCommitIsSeenByNobody(t *testing.T) {
 	x, rng := newDesk(t, kernels.Best(), 2, true), rand.New(rand.NewPCG(1, 2))
 	for range 2 {

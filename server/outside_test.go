@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// Memory outside the process protects a run. Where there is no room for it the run goes on without,
-// and the server, whose shard is then in its process alone, does not leave as if it were not.
+// Memory outside the process protects a run. If there is no room for it, the run goes on without,
+// and the server does not leave as if its shard were outside.
 func TestAServerWithoutRoomOutsideGoesOn(t *testing.T) {
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {

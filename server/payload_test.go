@@ -55,13 +55,13 @@ func (t *one) sendFrames(s *transport.PushClient, frames ...*transport.Frame) {
 	}
 }
 
-// Whatever the codec, and whichever frames come twice, a push is received once it is whole.
+// A push is received once it is complete, whatever the codec, and whichever frames come twice.
 func TestEncodedPushesAreReceived(t *testing.T) {
 	c := start(t)
 	s := c.push()
 	for i, spec := range []string{"fp32+s2", "bf16+huff0", "fp16", "int8+s2", "sign", "topk:0.01", "topk:0.5:fp32+auto", "powersgd:1"} {
 		p := id(0)
-		p.Incarnation = kintsugi.Incarnation(i + 1) // or the shard would hold too many pushes of one worker
+		p.Incarnation = kintsugi.Incarnation(i + 1) // otherwise the shard would hold too many pushes of one worker
 		c.join(p.Slot, p.Incarnation)
 		frames := c.encoded(spec, p, 1.5)
 		c.sendFrames(s, frames[0], frames[0])
@@ -98,7 +98,7 @@ func TestAPayloadThatIsWrongIsRefusedByTheNameOfItsTensor(t *testing.T) {
 	c.wantReceived(s, id(0))
 }
 
-// Frames that share a chunk but are not equal come from no worker of ours.
+// Frames that share a chunk but are not equal do not come from a worker of ours.
 func TestFramesThatOverlapAreCorrupt(t *testing.T) {
 	c := start(t)
 	c.join(0, 1)
@@ -112,7 +112,7 @@ func TestFramesThatOverlapAreCorrupt(t *testing.T) {
 	}
 }
 
-// A lossless stage that gives more than the chunks can take is refused before memory is taken for it.
+// A lossless stage whose output is larger than the chunks is refused before memory is taken for it.
 func TestAFrameThatUnpacksToTooMuchIsCorrupt(t *testing.T) {
 	c := start(t)
 	c.join(0, 1)
@@ -126,8 +126,8 @@ func TestAFrameThatUnpacksToTooMuchIsCorrupt(t *testing.T) {
 	}
 }
 
-// A frame stands for no more values than a worker's do, however few bytes it has: what it unpacks
-// to is not as long as the shard.
+// A frame stands for no more values than a worker's frames do, however few bytes it has: its
+// unpacked length is bounded by that, and not by the shard.
 func TestAFrameThatStandsForTooMuchIsCorrupt(t *testing.T) {
 	c := startWith(t, kintsugi.RuleSGD, transport.MaxFrameValues+1)
 	c.join(0, 1)
@@ -140,7 +140,7 @@ func TestAFrameThatStandsForTooMuchIsCorrupt(t *testing.T) {
 	}
 }
 
-// Counts are exact or worthless.
+// Counts must be exact.
 func TestRulesThatNeedExactGradientsRefuseOthers(t *testing.T) {
 	for _, rule := range []kintsugi.Rule{kintsugi.RuleAdd, kintsugi.RuleAssign} {
 		c := startWith(t, rule, 200_000)
@@ -153,10 +153,10 @@ func TestRulesThatNeedExactGradientsRefuseOthers(t *testing.T) {
 	}
 }
 
-// FuzzPush: no frame that a member pushes makes its head panic or end; it is answered, or its
-// stream ends with a condition that the worker can act on.
+// FuzzPush: no frame that a member pushes makes its head panic or end. It is answered, or its
+// stream ends with a condition on which the worker can act.
 func FuzzPush(f *testing.F) {
-	c := startWith(f, kintsugi.RuleSGD, 60) // small, for what a target reaches beside itself is not the same each time, and every input that seems new is minimised
+	c := startWith(f, kintsugi.RuleSGD, 60) // small, since what else a target reaches differs each time, and every input that seems new is minimised
 	c.join(0, 1)
 	for _, spec := range []string{"fp32", "fp32+s2", "int8", "sign", "topk:0.1", "bf16+huff0"} {
 		x := c.encoded(spec, id(0), 1)[0]
@@ -170,7 +170,7 @@ func FuzzPush(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // an error of a send is that of a stream that has ended: its reason is received
+		for range 2 { // if a send fails because the stream has ended, Recv returns the reason
 			_ = s.Send(x)
 		}
 		_ = s.CloseSend()

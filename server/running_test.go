@@ -12,7 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// oneShard is a shard of all values of a model, and what holds its running checkpoint.
+// oneShard returns a shard of all values of a model, with its running checkpoint.
 func oneShard(t *testing.T, c Copy) *replica {
 	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{3000}}, {Name: "b", Shape: []int{5}}})
@@ -25,7 +25,7 @@ func oneShard(t *testing.T, c Copy) *replica {
 	return &replica{joined: func() {}, cfg: cfg, chunks: chunks, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0), state: state{versions: newVersions(l, chunks, 0)}, log: slog.Default()}
 }
 
-// ramp is values that differ.
+// ramp returns values that all differ.
 func ramp(n int, by float32) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -34,7 +34,8 @@ func ramp(n int, by float32) []float32 {
 	return x
 }
 
-// distances makes a step that changes nothing and returns how far each chunk is from what is saved.
+// distances makes a step that changes nothing, and returns how far each chunk is from its saved
+// values.
 func distances(t *testing.T, r *replica, x []float32, step kintsugi.Step) (d []float64) {
 	t.Helper()
 	src, dst := &version{params: x}, &version{params: make([]float32, len(x)), step: step}
@@ -49,8 +50,8 @@ func distances(t *testing.T, r *replica, x []float32, step kintsugi.Step) (d []f
 	return d
 }
 
-// Saved values that coast are measured where they are, no further than they may go; what is saved
-// whole stays where it is until it shows a velocity again.
+// Saved values that coast are measured where they are by then, no further than they may go. A chunk
+// that was saved whole stays where it is until it shows a velocity again.
 func TestWhatCoastsIsMeasuredWhereItIs(t *testing.T) {
 	r := oneShard(t, Copy{Coasts: 10})
 	at := make([]kintsugi.Step, r.chunks.Hi)
@@ -84,7 +85,7 @@ func TestWhatCoastsIsMeasuredWhereItIs(t *testing.T) {
 	}
 }
 
-// A shard that came back goes on to the step at which its line begins, each chunk from the step of which it is.
+// A restored shard goes on to the step at which its line begins, each chunk from its own step.
 func TestALostShardCoastsToWhereItsLineBegins(t *testing.T) {
 	r := oneShard(t, Copy{Coasts: 10})
 	x := r.versions.take(0)
@@ -109,7 +110,7 @@ func TestALostShardCoastsToWhereItsLineBegins(t *testing.T) {
 	}
 }
 
-// Saved values that are held as bf16 take half the memory, and distances are right but for the rounding.
+// Saved values in bf16 take half the memory, and distances are right up to rounding.
 func TestHalfOfTheMemoryMeasuresNearly(t *testing.T) {
 	r := oneShard(t, Copy{Half: true})
 	x := ramp(r.values, 1)
@@ -131,7 +132,8 @@ func TestHalfOfTheMemoryMeasuresNearly(t *testing.T) {
 	}
 }
 
-// What gradients name is added up until somebody asks: the entries of a sparse one, all values of another.
+// The numbers of values that gradients name are added up until somebody asks: the entries of a
+// sparse gradient, all values of another.
 func TestNamedValuesAreCountedUntilTheyAreTold(t *testing.T) {
 	s := &savedValues{touched: make([]uint32, 2)}
 	sparse := kernels.Operand{Encoding: kernels.Sparse32, Data: []byte{1, 1, 0, 0, 0, 0x40, 7}}

@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// one is a server that holds everything, and its clients, which do what no worker of ours would.
+// one is a server that holds all shards, with clients that do what no worker of ours would.
 type one struct {
 	testing.TB
 	ctx    context.Context
@@ -138,7 +138,8 @@ func (t *one) wantRefused(s *transport.PushClient, p kintsugi.PushID) {
 	}
 }
 
-// A straggler whose push is swept while it arrives hears of it: it waits for an answer of every head.
+// A straggler whose push is swept while it arrives gets an answer: it waits for one from every
+// head.
 func TestAPushThatIsTooLateIsAnswered(t *testing.T) {
 	c := start(t)
 	fast, _ := c.join(0, 1), c.join(1, 1)
@@ -155,7 +156,7 @@ func TestAPushThatIsTooLateIsAnswered(t *testing.T) {
 	if err := read.Send(transport.ReadRequest{Line: 1, AtLeast: 1}); err != nil {
 		c.Fatal(err)
 	}
-	f := ok[*transport.Frame](c)(read.Recv()) // so the step is released, and what was late for it swept
+	f := ok[*transport.Frame](c)(read.Recv()) // the step is released, and what is too late is swept
 	f.Release()
 
 	c.send(late, id(1), 1, c.frames[1:]...)
@@ -164,15 +165,15 @@ func TestAPushThatIsTooLateIsAnswered(t *testing.T) {
 	c.wantRefused(late, id(1))
 }
 
-// What a reader is lent is written again when it has done with it, and not before, however many
-// steps are taken meanwhile.
+// A buffer that a reader is lent is written again after the reader is done with it, and not before,
+// however many steps are made meanwhile.
 func TestWhatAReaderIsLentIsNotWrittenBeforeItIsDone(t *testing.T) {
 	if _, err := transport.NewMemory(4096, shm.ReadOnly); err != nil {
 		t.Skipf("memory cannot be shared here: %v", err)
 	}
 	c := start(t)
 	w, s := c.join(0, 1), c.push()
-	c.join(1, 1) // steps begin when all are here
+	c.join(1, 1) // steps begin when all members are there
 	step := func(version kintsugi.Step) {
 		t.Helper()
 		p := kintsugi.PushID{Line: 1, Slot: 0, Incarnation: 1, Version: version}
@@ -233,9 +234,9 @@ func TestWhatAReaderIsLentIsNotWrittenBeforeItIsDone(t *testing.T) {
 		if err := end(r); err != nil {
 			t.Fatal(err)
 		}
-		var others []*transport.ReadClient // each has a version until then: no buffer is free for long, so the one that was held is taken once it is
+		var others []*transport.ReadClient // each holds a version, so no buffer is free for long, and the one that was held is used as soon as it is free
 		for i := 0; whole(held); i++ {
-			if i == 300 { // what the reader has said is on its way meanwhile
+			if i == 300 { // what the reader has sent is on its way meanwhile
 				t.Fatalf("the memory of a version that nobody has was not written in %d steps; the reader %s", i, name)
 			}
 			step(version)
@@ -249,7 +250,8 @@ func TestWhatAReaderIsLentIsNotWrittenBeforeItIsDone(t *testing.T) {
 	}
 }
 
-// A push is answered each time it is sent whole, so that a worker may always ask by sending it again.
+// A push is answered each time it is sent completely, so that a worker may always ask by sending it
+// again.
 func TestARepeatedPushIsAnsweredAgain(t *testing.T) {
 	c := start(t)
 	c.join(0, 1)
@@ -263,7 +265,7 @@ func TestARepeatedPushIsAnsweredAgain(t *testing.T) {
 	c.wantReceived(again, id(0))
 }
 
-// A client that has sent everything and says so still gets its answers.
+// A client that has sent everything and closed its side still gets its answers.
 func TestAnswersOutliveTheRequests(t *testing.T) {
 	c := start(t)
 	c.join(0, 1)
@@ -306,7 +308,8 @@ func TestAGradientThatIsNotFiniteIsRefused(t *testing.T) {
 	c.wantReceived(s, id(0))
 }
 
-// Frames that belong nowhere end their stream; they never reach memory, and the server lives.
+// Frames that do not fit the shard end their stream. They never reach memory, and the server lives
+// on.
 func TestFramesThatBelongNowhereAreRefused(t *testing.T) {
 	c := start(t)
 	c.join(0, 1)
@@ -336,7 +339,7 @@ func TestFramesThatBelongNowhereAreRefused(t *testing.T) {
 	c.wantReceived(s, id(0))
 }
 
-// A worker whose place is taken is told, or it would compute in vain for ever.
+// A worker whose place is taken is told so. Otherwise it would compute in vain for ever.
 func TestANewIncarnationFencesTheOldOne(t *testing.T) {
 	c := start(t)
 	old := c.join(0, 1)
@@ -354,7 +357,7 @@ func TestANewIncarnationFencesTheOldOne(t *testing.T) {
 	}
 }
 
-// A worker that connects again takes its place over; that is no reason to stop.
+// A worker that connects again takes its own place over, and goes on.
 func TestTheSameIncarnationMayConnectAgain(t *testing.T) {
 	c := start(t)
 	old := c.join(0, 1)
@@ -364,7 +367,7 @@ func TestTheSameIncarnationMayConnectAgain(t *testing.T) {
 	}
 }
 
-// A conductor that was configured otherwise must not make a server index state that it does not have.
+// A conductor with other settings must not make a server use state that it does not have.
 func TestACommitWithAnotherRuleIsRefused(t *testing.T) {
 	c := start(t)
 	s := ok[*transport.ControlClient](c)(c.peer.Control(c.ctx))
@@ -379,7 +382,7 @@ func TestACommitWithAnotherRuleIsRefused(t *testing.T) {
 	for {
 		_, err := s.Recv()
 		if err == nil {
-			continue // Taken
+			continue // the answer to Take
 		}
 		if !errors.Is(err, kintsugi.ErrOtherModel) {
 			c.Errorf("got %v, want %v", err, kintsugi.ErrOtherModel)

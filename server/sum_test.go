@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// shelfFor returns a shelf for the sums of a model of several frames, in memory as two replicas share it.
+// shelfFor returns a shelf for the sums of a model of several frames, in memory that two replicas
+// share.
 func shelfFor(t *testing.T) (*shelf, *sums) {
 	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{300, 777}}, {Name: "b", Shape: []int{333}}})
@@ -29,7 +30,7 @@ func shelfFor(t *testing.T) (*shelf, *sums) {
 	return f, c
 }
 
-// Every part of every sum on a shelf has memory of its own, and the chunks of a part are in it.
+// Every part of every sum on a shelf has its own memory, which contains the chunks of the part.
 func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
 	f, c := shelfFor(t)
 	if len(c.frames) < 2 {
@@ -58,16 +59,16 @@ func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Whatever is decided anew, and however late the one after is, nobody writes a sum that it still
+// Whatever is decided anew, and however slow the next replica is, nobody writes a sum that it still
 // reads or that is kept here, and in steady state there is always room.
 func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		f, _ := shelfFor(t)
 		unpin := (&sums{}).unpin
-		var kept *sum                 // here
-		var reads []*sum              // by the one after: what it was sent and has not given up, ascending
-		var applied int               // of reads, how many it has applied
+		var kept *sum                 // kept here
+		var reads []*sum              // by the next replica: sums that it was sent and has not given up, ascending
+		var applied int               // how many of reads it has applied
 		again, steady := false, false // the step is decided anew
 		step, fence := kintsugi.Step(0), kintsugi.Fence(1)
 		for range 40 {
@@ -94,10 +95,10 @@ func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
 			kept = s
 			if again = rng.IntN(5) == 0; again {
 				steady = false
-				continue // before the one after has applied it
+				continue // before the next replica has applied it
 			}
-			// The one after applies all that it was sent, the newest last, and says so of some: it
-			// gives up what came before.
+			// The next replica applies all that it was sent, the newest last, and answers for some.
+			// Then it gives up what came before.
 			for applied = range reads {
 				f.applied(reads[applied].step, reads[applied].decided)
 			}

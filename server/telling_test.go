@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whoever has started servers by hand learns from their logs alone how far a run is, and what it waits for.
+// For users who have started servers by hand, the logs alone say how far a run is, and what it
+// waits for.
 func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(1e9, 0)
@@ -38,7 +39,7 @@ func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 		now = now.Add(time.Second)
 		step(101 + s)
 	}
-	pass(time.Second, "") // it is not time
+	pass(time.Second, "") // it is not time yet
 	pass(29*time.Second, `level=INFO msg="steps go on" step=130 of=900 steps_per_second=0.5 loss=0.5 workers=2 checkpoint_step=129`)
 	tell.broke(1, errors.New("refused"))
 	tell.broke(0, errors.New("too long"))
@@ -46,7 +47,7 @@ func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 	now = now.Add(90 * time.Second)
 	step(131)
 	pass(0, "steps go on")
-	pass(2*time.Minute, "") // the step before took three
+	pass(2*time.Minute, "") // the step before took three minutes
 	pass(time.Hour, `waits_for="shard 1" streams=""`)
 	tell.hear([]kintsugi.RunEvent{kintsugi.Done{Step: 900}})
 	pass(time.Hour, "") // the run is over

@@ -38,7 +38,7 @@ func first(v *versions) {
 	v.publish(x)
 }
 
-// Two buffers are enough while nobody reads across a step.
+// Two buffers are enough while nobody reads beyond a step.
 func TestTwoBuffersTakeTurns(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
@@ -51,7 +51,8 @@ func TestTwoBuffersTakeTurns(t *testing.T) {
 	}
 }
 
-// What a reader has pinned keeps its values, however many steps go by, and the steps go by.
+// A version that a reader has pinned keeps its values, however many steps are made, and they are
+// made.
 func TestAPinnedVersionIsNeverWritten(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
@@ -93,7 +94,8 @@ func TestAnAppliedVersionIsNotReadable(t *testing.T) {
 	}
 }
 
-// A step that is applied again, because another decision replaced it, takes the place of the first try.
+// A step that is applied again, because another decision replaced the first, takes the first one's
+// place.
 func TestASecondTryReplacesTheFirst(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
@@ -106,7 +108,7 @@ func TestASecondTryReplacesTheFirst(t *testing.T) {
 	}
 }
 
-// Frames are encoded once for each version and cover it.
+// Frames are encoded once for each version, and cover it.
 func TestFramesAreEncodedOnce(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
@@ -130,7 +132,7 @@ func TestFramesAreEncodedOnce(t *testing.T) {
 	}
 }
 
-// The version before the current one is kept where it is asked for, for one step, at the cost of one buffer.
+// If asked for, the version before the current one is kept for one step, at the cost of one buffer.
 func TestTheVersionBeforeIsKept(t *testing.T) {
 	v := newTestVersions(t)
 	v.keep = true
@@ -189,8 +191,8 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 	}
 }
 
-// In a step that wants to know, the kernel measures how far it gets from what is saved, and how
-// that lies to the gradient; what was saved since is not far.
+// If a step asks for it, the kernel measures how far the parameters are from their saved values,
+// and the product of that with the gradient. What was saved since is not far.
 func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{3000}}, {Name: "b", Shape: []int{5}}})
 	if err != nil {
@@ -236,13 +238,13 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 	}
 }
 
-// A chunk that nobody assigns keeps its bits, and is as far from its saved values as it was; of
-// those that name it the last one counts.
+// A chunk that nobody assigns keeps its bits, and its distance from its saved values. Of several
+// pushes that name it, the last one counts.
 func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 	const n = 40
 	src, dst := &version{params: make([]float32, n)}, &version{params: make([]float32, n)}
 	for i := range src.params {
-		src.params[i] = float32(math.Copysign(float64(i%3), -1)) // −0 among them
+		src.params[i] = float32(math.Copysign(float64(i%3), -1)) // including −0
 	}
 	saved := &savedValues{values: make([]float32, n)}
 	c := kintsugi.Commit{Scale: 0.5, Counted: make([]kintsugi.Weighted, 2), Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleAssign}}
@@ -273,8 +275,8 @@ func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 	}
 }
 
-// Whoever has an earlier version and takes the changes since has the version, and of what did not
-// change little is sent.
+// A reader that has an earlier version and takes the changes since then has the version, and little
+// is sent if little changed.
 func TestChangesMakeTheVersion(t *testing.T) {
 	v := newTestVersions(t)
 	v.marks = true
@@ -319,7 +321,7 @@ func TestChangesMakeTheVersion(t *testing.T) {
 	}
 }
 
-// A reader that names ever other versions is answered, and fills no memory.
+// A reader that always names other versions is answered, and fills no memory.
 func TestWhatIsKeptOfChangesIsBounded(t *testing.T) {
 	v := newTestVersions(t)
 	v.marks = true

@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// ticket returns a sane ticket of 8 examples.
+// ticket returns a valid ticket of 8 examples.
 func ticket(slot kintsugi.Slot, version kintsugi.Step, sequence uint32) kintsugi.Ticket {
 	return kintsugi.Ticket{
 		Push:     kintsugi.PushID{Line: 1, Slot: slot, Incarnation: 1, Version: version, Sequence: sequence},
@@ -32,7 +32,7 @@ func TestOldestIsTheStalenessBoundAndDropAllowsNone(t *testing.T) {
 		step, want kintsugi.Step
 	}{
 		{agg.Config{}, 7, 7},
-		{agg.Config{Staleness: 3}, 7, 7}, // Drop, whatever the bound
+		{agg.Config{Staleness: 3}, 7, 7}, // Drop ignores the bound
 		{agg.Config{Late: agg.Apply}, 7, 7},
 		{agg.Config{Late: agg.Apply, Staleness: 3}, 7, 4},
 		{agg.Config{Late: agg.Apply, Staleness: 7}, 7, 0},
@@ -45,15 +45,15 @@ func TestOldestIsTheStalenessBoundAndDropAllowsNone(t *testing.T) {
 	}
 }
 
-// The sum of a step is Σ weight·gradient, times the scale. A mean over examples weighs each gradient, which
-// is a mean over its own examples, by their number.
+// The sum of a step is Σ weight·gradient, times the scale. In a mean over examples, each gradient
+// is a mean over its own examples and weighs their number.
 func TestWeightsAndScale(t *testing.T) {
 	apply := agg.Config{Quota: 2, Late: agg.Apply, Staleness: kintsugi.Infinite}
 	with := func(c agg.Config, change func(*agg.Config)) agg.Config { change(&c); return c }
 	for _, c := range []struct {
 		name    string
 		cfg     agg.Config
-		weights []float32 // of 30 examples on version 5, and of 10 on version 3, both counted in step 6
+		weights []float32 // of a gradient of 30 examples on version 5 and one of 10 on version 3, both counted in step 6
 		scale   float32
 	}{
 		{"mean", apply, []float32{30, 10}, 1.0 / 40},
@@ -123,7 +123,8 @@ func TestEachTicketGetsItsVerdict(t *testing.T) {
 	}
 	other := ticket(0, 4, 0)
 	other.Push.Incarnation = 2
-	// Step 4 has counted slot 0 on version 3; the open step 5 counts slot 1; slot 2 has an open ticket.
+	// Step 4 has counted slot 0 on version 3. The open step 5 counts slot 1, and slot 2 has an open
+	// ticket.
 	r := agg.NewRound(agg.Config{Quota: 1, Late: agg.Apply, Staleness: 2}, 3)
 	r.Offer(ticket(0, 3, 0))
 	r.Decide(1)
@@ -160,7 +161,7 @@ func TestEachTicketGetsItsVerdict(t *testing.T) {
 
 func TestATakenOverStepCountsItsPushes(t *testing.T) {
 	r := agg.NewRound(agg.Config{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite}, 7)
-	r.Remember([]kintsugi.PushID{ticket(0, 6, 0).Push}) // step 7
+	r.Remember([]kintsugi.PushID{ticket(0, 6, 0).Push}) // by a conductor that took over; counted in step 7
 	r.Adopt([]kintsugi.Weighted{{Push: ticket(1, 5, 0).Push, Weight: 8}})
 	for _, c := range []struct {
 		ticket kintsugi.Ticket

@@ -7,7 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// What counts of a gradient is its weight times its length: no more than the bound, and all of it if it is shorter.
+// A gradient counts with its weight times its length: no more than the bound, and all of it if it
+// is shorter.
 func TestNoGradientCountsForMoreThanItsBound(t *testing.T) {
 	for _, scale := range []Scale{Mean, Sum} {
 		cfg := Config{ClipNorm: 2, Scale: scale}
@@ -33,8 +34,8 @@ func TestNoGradientCountsForMoreThanItsBound(t *testing.T) {
 	}
 }
 
-// Of two bounds the lower one holds: that for all gradients, and what is usual for one that was
-// kept in an outage. A worker's path is no gradient.
+// Of two bounds the lower one applies: the bound of all gradients, and the usual length for one
+// that was kept in an outage. A worker's path is not a gradient and has no bound.
 func TestWhatWasKeptInAnOutageIsClippedOnce(t *testing.T) {
 	weight := func(cfg Config, norm, usual float64) float32 {
 		cfg.ClipNorm = 2

@@ -126,7 +126,7 @@ func TestKnobsThatContradictEachOtherAreAUsageError(t *testing.T) {
 	}
 }
 
-// Certain is what counts one fresh gradient of every member, however it weighs them and whatever else it does.
+// A step is certain if it counts one fresh gradient of every member, however it weighs them.
 func TestOnlyStepsOfAllMembersAreCertain(t *testing.T) {
 	for text, want := range map[string]bool{
 		"bsp": true, "bsp:sum,wait": true, "bsp:knee=3": true, "backup:0": true,
@@ -171,12 +171,13 @@ func TestTheQuotaFollowsTheMembers(t *testing.T) {
 	}
 }
 
-// A gradient is the mean over its examples. So a mean divides by the examples, whatever the weights are: a
-// late gradient that is a step of its own is damped, and two fresh ones weigh as their examples do.
+// A gradient is the mean over its examples, so a mean divides by the examples, whatever the
+// weights. A late gradient that is a step of its own is damped, and two fresh ones weigh as their
+// numbers of examples.
 func TestTheDiscountDampsAStep(t *testing.T) {
 	for _, c := range []struct {
 		cfg         Config
-		fresh, late float32 // weights of 8 examples at staleness 0, of 16 at staleness 3
+		fresh, late float32 // weights of 8 examples with staleness 0, and of 16 with staleness 3
 		scale       float32
 	}{
 		{Config{}, 8, 16, 1.0 / 24},
@@ -245,8 +246,8 @@ func TestThePathOfOneOfNWorkersIsAnNthOfAStep(t *testing.T) {
 	}
 }
 
-// A kept gradient enters by the rule: less for its staleness and no longer than usual; as any late
-// one; or with a tenth of the rate for each that it is the mean of.
+// A kept gradient is weighted by its rule: reduced by its staleness and no longer than usual; as
+// any late gradient; or with a tenth of the rate for each gradient that it is the mean of.
 func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
 	long := kintsugi.Ticket{Examples: 10, SquaredNorm: 16, Kept: 30}
 	short := kintsugi.Ticket{Examples: 10, SquaredNorm: 1, Kept: 30}

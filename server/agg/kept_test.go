@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A worker that offers what it has kept may go back to its version, others may not; and what was
-// counted is never counted again.
+// A worker that offers what it has kept may go back to its version, and other workers may not. What
+// was counted is never counted again.
 func TestAWorkerMayOfferWhatItHasKept(t *testing.T) {
 	cfg := Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, PerWorker: 9, Lead: kintsugi.Infinite, Continue: true}
 	r := NewRound(cfg, 7)

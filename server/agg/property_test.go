@@ -12,12 +12,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// slow is Round as one would write it on paper: it remembers everything that has ever happened and
-// searches it.
+// slow is Round in its obvious form: it remembers everything that has ever happened, and searches
+// it.
 type slow struct {
 	cfg      agg.Config
 	released kintsugi.Step
-	arrived  []kintsugi.Ticket // every ticket that was open at any time
+	arrived  []kintsugi.Ticket // every ticket that was ever open
 	counted  map[kintsugi.PushID]bool
 	refused  map[kintsugi.PushID]bool
 	open     []kintsugi.PushID // the committed step
@@ -52,7 +52,7 @@ func (s *slow) offer(t kintsugi.Ticket) agg.Verdict {
 	case slices.ContainsFunc(s.arrived, func(a kintsugi.Ticket) bool { return a.Push == t.Push }):
 		return agg.Duplicate
 	case t.Push.Version > s.released || t.Push.Version < s.cfg.Oldest(s.released):
-		s.refused[t.Push] = t.Push.Version <= s.released // one of the future may come again
+		s.refused[t.Push] = t.Push.Version <= s.released // a ticket of a later version may be valid later
 		return agg.Refuse
 	}
 	s.arrived = append(s.arrived, t)
@@ -97,7 +97,8 @@ func (s *slow) release() {
 	}
 }
 
-// Workers send tickets in order, each as often as they like, and no more than they may have open.
+// Workers send tickets in order, each as often as they like, and have no more of them open than
+// they may.
 func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")
@@ -115,9 +116,9 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 		sent := make([][]kintsugi.Ticket, workers)
 		for range 80 {
 			switch slot := rapid.IntRange(0, workers-1).Draw(t, "slot"); rapid.IntRange(0, 3).Draw(t, "event") {
-			case 0: // a new gradient on a version that is not older than that of the one before
+			case 0: // a new gradient, on a version no older than that of the previous one
 				if ref.has(kintsugi.Slot(slot)) == cfg.Held() {
-					continue // a worker waits for what becomes of those that it has
+					continue // a worker waits to hear the fates of those that it has
 				}
 				next := ticket(kintsugi.Slot(slot), 0, 0)
 				oldest := kintsugi.Step(0)
@@ -128,7 +129,7 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 				next.Push.Version = kintsugi.Step(rapid.Uint64Range(uint64(oldest), uint64(ref.released)).Draw(t, "version"))
 				sent[slot] = append(sent[slot], next)
 				offer(t, fast, ref, next)
-			case 1: // a repetition
+			case 1: // a repeated ticket
 				if n := len(sent[slot]); n > 0 {
 					offer(t, fast, ref, sent[slot][rapid.IntRange(0, n-1).Draw(t, "which")])
 				}
@@ -152,8 +153,8 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 	})
 }
 
-// offer compares the verdicts. A ticket that was refused, and whose worker has been counted on a newer one
-// since, may be called over in either way: the worker asks for neither any more.
+// offer compares the verdicts. A ticket that was refused, and after which a newer one of its worker
+// was counted, may be answered either way: its worker asks about neither any more.
 func offer(t *rapid.T, fast *agg.Round, ref *slow, x kintsugi.Ticket) {
 	got, reason := fast.Offer(x)
 	want := ref.offer(x)

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// drawPreset draws a preset that fits a run of so many workers.
+// drawPreset draws a preset that fits a run of that many workers.
 func drawPreset(t *rapid.T, workers int) agg.Config {
 	var fit []agg.Config
 	for _, text := range []string{
@@ -26,7 +26,7 @@ func drawPreset(t *rapid.T, workers int) agg.Config {
 	return rapid.SampledFrom(fit).Draw(t, "preset")
 }
 
-// Workers that behave (each computes on the newest version as many gradients as it has credit for) make
+// Workers each compute on the newest version as many gradients as they have credit for. They make
 // step after step in any order, and no step counts more or older gradients than its preset allows.
 func TestEveryPresetMakesStepsWithinItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -66,7 +66,7 @@ func TestEveryPresetMakesStepsWithinItsBounds(t *testing.T) {
 			for _, late := range r.Release(released) {
 				delete(unsettled, late.Push)
 			}
-			for slot := range next { // whoever is told of a release and could not be counted reads the newest
+			for slot := range next { // a worker that hears of a release, and whose gradients are too old now, reads the newest version
 				if next[slot].Version < cfg.Oldest(released) {
 					next[slot].Version, next[slot].Sequence = released, 0
 				}
@@ -75,7 +75,8 @@ func TestEveryPresetMakesStepsWithinItsBounds(t *testing.T) {
 	})
 }
 
-// drawWithCredit draws a worker that has credit. There is one, or the preset makes no further step.
+// drawWithCredit draws a worker that has credit. If there were none, the preset would make no
+// further step.
 func drawWithCredit(t *rapid.T, next []kintsugi.PushID, unsettled map[kintsugi.PushID]bool, credit int) int {
 	var able []int
 	for slot := range next {
@@ -117,8 +118,8 @@ func checkBounds(t *rapid.T, cfg agg.Config, d agg.Decision, step kintsugi.Step)
 	}
 }
 
-// A worker with several open tickets that leaves takes all of them; its next life starts again, and says
-// again what it computes again.
+// A worker with several open tickets leaves, and they go with it. Its next life starts again, and
+// sends tickets for what it computes again.
 func TestAWorkerOfRennalaThatComesBackIsCountedOnce(t *testing.T) {
 	cfg, err := agg.Preset("rennala:4")
 	if err != nil {
@@ -153,7 +154,7 @@ func TestAWorkerOfRennalaThatComesBackIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A quota that is chosen holds for one step, and for no more gradients than the members can have.
+// A chosen quota holds for one step, and is no larger than what the members can have open.
 func TestAChosenQuotaHoldsForOneStep(t *testing.T) {
 	r := agg.NewRound(agg.Config{Controller: "dbw", Lead: kintsugi.Infinite}, 0)
 	r.Choose(2, "two will do")
@@ -189,7 +190,7 @@ func TestAChosenQuotaHoldsForOneStep(t *testing.T) {
 }
 
 // A worker that makes up tickets, of pushes that no shard holds, cannot fill the memory of a
-// conductor whose step waits, and is heard again when some are gone.
+// conductor whose step waits. Its tickets are taken again when some are gone.
 func TestTicketsOfOneWorkerAreBounded(t *testing.T) {
 	r := agg.NewRound(agg.Config{Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, Quota: 2, PerWorker: 4}, 0)
 	for seq := range uint32(100) {
@@ -219,9 +220,9 @@ func TestTicketsOfOneWorkerAreBounded(t *testing.T) {
 	}
 }
 
-// A worker with credit for several gradients may hear nothing of any of them, and of those that its
-// conductors count some may be late. Whichever conductor it asks about one of its last gradients,
-// the answer is the truth; and none that is counted is ever taken for one that is not.
+// A worker with credit for several gradients may hear nothing about any of them, and some may be
+// late while conductors count the others. Whichever conductor it asks about one of its last
+// gradients, the answer is right, and a counted gradient is never taken for an uncounted one.
 func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		credit := rapid.IntRange(1, 5).Draw(t, "credit")
@@ -247,12 +248,12 @@ func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
 				}
 				r = next
 			}
-			newer := 0 // counted, after the one that is asked about
+			newer := 0 // number of counted pushes after the one in question
 			for _, q := range slices.Backward(sent) {
 				x := ticket(0, 0, 0)
 				x.Push = q
 				v, _ := r.Offer(x)
-				switch r.Leave(0, 2); { // it is forgotten again, if it was taken for a new one
+				switch r.Leave(0, 2); { // if it was taken for a new one, it is forgotten again
 				case counted[q] && v != agg.Counted:
 					t.Fatalf("%v is counted, and has verdict %d; counted are %v", q, v, r.Newest(0))
 				case !counted[q] && newer == 0 && v != agg.Open:

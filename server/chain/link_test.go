@@ -25,7 +25,7 @@ func TestATailAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// The answer to an earlier decision about a step is none to a later one.
+// The answer to an earlier decision about a step is not an answer to a later one.
 func TestAnAnswerWaitsForTheSameOfTheOneAfter(t *testing.T) {
 	l := chain.New(true)
 	hears := func(m kintsugi.ReplicaMessage, want ...kintsugi.ReplicaMessage) {
@@ -48,21 +48,22 @@ func TestAnAnswerWaitsForTheSameOfTheOneAfter(t *testing.T) {
 	if got := answers(stable(1, 2)); len(got) != 1 {
 		t.Errorf("what the one after has said is forgotten: %+v", got)
 	}
-	l.Connected(true) // again: it may have lost what it had
+	l.Connected(true) // again, since it may have lost what it had
 	if got := answers(stable(1, 2)); got != nil {
 		t.Errorf("what it said on another connection counts: %+v", got)
 	}
 }
 
-// However messages fall: while the one after counts, nothing is said that it has not said; and from
-// Joined on nothing has been said that it had not applied then.
+// In whatever order messages arrive: while the next replica counts, nothing is answered that it has
+// not answered. After Joined, nothing has been answered before that the next replica had not
+// applied then.
 func TestWhoCatchesUpIsNotWaitedForAndNothingIsSaidWithoutWhoHasCaughtUp(t *testing.T) {
 	joins := 0
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		l := chain.New(true)
 		l.Connected(false)
-		var ours, said, theirs kintsugi.Step // applied here, said, applied behind
+		var ours, said, theirs kintsugi.Step // the steps applied here, answered here, and applied by the next replica
 		counts := false
 		note := func(answers []kintsugi.ReplicaMessage) {
 			for _, m := range answers {
@@ -84,12 +85,12 @@ func TestWhoCatchesUpIsNotWaitedForAndNothingIsSaidWithoutWhoHasCaughtUp(t *test
 			}
 			switch rng.IntN(3) {
 			case 0:
-				if said == ours { // a step is decided when the one before is stable
+				if said == ours { // a step is decided when the previous one is stable
 					ours++
 					join(l.Answer(stable(ours, 1)))
 				}
 			case 1:
-				if theirs < ours || theirs == ours && said == ours { // it may be sent a step that is being made, and apply it first
+				if theirs < ours || theirs == ours && said == ours { // it may be sent a step that is being made here, and apply it first
 					theirs++
 					join(l.Heard(stable(theirs, 1), ours, 1))
 				}

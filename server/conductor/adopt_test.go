@@ -82,7 +82,7 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 				answer(i, m)
 			}
 			last := len(c.taken) - 1
-			x.ShardConnected(kintsugi.ShardID(last)) // its stream breaks, and with it the word
+			x.ShardConnected(kintsugi.ShardID(last)) // its stream breaks, and the message is lost
 			read()
 			answer(last, c.taken[last])
 			for i, m := range c.taken {
@@ -109,8 +109,8 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 	}
 }
 
-// Several streams break at once, and with them the word where the line begins. Whoever is back
-// before the others is told it then: nobody asks it again when they are.
+// Several streams break at once, and with them the messages that say where the line begins. A shard
+// that is back before the others is told then, since nobody asks it again when they are back.
 func TestAShardThatComesBackBeforeOthersIsToldWhereTheLineBegins(t *testing.T) {
 	now := time.Unix(0, 0)
 	x, err := conductor.New(conductor.Config{Line: 2, View: 2, Fence: 5, Shards: 3, Slots: 1, Steps: 100}, now)
@@ -142,7 +142,7 @@ func TestAShardThatComesBackBeforeOthersIsToldWhereTheLineBegins(t *testing.T) {
 	}
 }
 
-// A save of some chunks is told, and is no part of the save of a version.
+// A save of some chunks is reported, and is not part of the save of a version.
 func TestASaveForTheRunningCheckpointIsToldAtOnce(t *testing.T) {
 	x, err := conductor.New(conductor.Config{Line: 2, Shards: 2, Slots: 1}, time.Unix(0, 0))
 	if err != nil {
@@ -165,7 +165,8 @@ func TestASaveForTheRunningCheckpointIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// What came back is told by the next conductor of the line where the view was over too early, and by one of them alone.
+// If a view ended too early to report which shards came back, the next conductor of the line does,
+// and only one of them.
 func TestWhatCameBackIsToldOnce(t *testing.T) {
 	now := time.Unix(0, 0)
 	cfg := conductor.Config{Line: 2, View: 2, Fence: 5, Shards: 2, Slots: 1, Steps: 100}

@@ -11,9 +11,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// Workers join, leave, crash and come back at random for a thousand steps, down to none and up to all, and
-// every step is made within the bounds of its preset: which gradients, how many of each worker, how old, and
-// nobody further ahead than the lead. The checks are those of the world.
+// Workers join, leave, crash and come back at random for a thousand steps, down to none and up to
+// all. Every step keeps the bounds of its preset: which gradients count, how many of each worker,
+// how old they are, and that no worker is further ahead than the lead allows. The world makes these
+// checks.
 func TestWorkersComeAndGoForAThousandSteps(t *testing.T) {
 	steps := kintsugi.Step(1000)
 	if testing.Short() {
@@ -71,7 +72,7 @@ func churn(t *testing.T, preset string, steps kintsugi.Step, seed uint64) {
 	t.Logf("%d joined, %d left: %s", joins, leaves, fmt.Sprint(lives))
 }
 
-// join starts the next life of a worker, if it is not there.
+// join starts the next life of a worker, unless the worker is there.
 func (b *bench) join(slot kintsugi.Slot, lives []kintsugi.Incarnation) bool {
 	for _, h := range b.hands {
 		if h.slot == slot {
@@ -83,7 +84,7 @@ func (b *bench) join(slot kintsugi.Slot, lives []kintsugi.Incarnation) bool {
 	return true
 }
 
-// leave ends a worker in whatever it does. The conductor learns of it from the stream, later.
+// leave ends a worker, whatever it is doing. The conductor learns of it later, from the stream.
 func (b *bench) leave(slot kintsugi.Slot) bool {
 	for i, h := range b.hands {
 		if h.slot == slot {

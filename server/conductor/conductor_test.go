@@ -40,7 +40,7 @@ func TestNewRefusesRunsThatCannotGoOn(t *testing.T) {
 func TestTheScheduleCorrectsTheBiasOfEachStep(t *testing.T) {
 	adam := conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.001}
 	for _, step := range []kintsugi.Step{1, 2, 10, 1000, 1 << 40} {
-		b1, b2 := 1.0, 1.0 // βᵗ as a product, which is how the paper reads
+		b1, b2 := 1.0, 1.0 // βᵗ as a product, as in the paper
 		for range min(step, 100000) {
 			b1, b2 = b1*0.9, b2*0.999
 		}
@@ -129,7 +129,7 @@ func TestRulesHaveNames(t *testing.T) {
 	}
 }
 
-// start returns a run of one shard in which nobody has joined.
+// start returns a run of one shard that nobody has joined yet.
 func start(t *testing.T, cfg conductor.Config) (*world, *seat) {
 	t.Helper()
 	cfg.Line, cfg.View, cfg.Model = 3, 4, 0xabc
@@ -140,7 +140,7 @@ func start(t *testing.T, cfg conductor.Config) (*world, *seat) {
 	return w, s
 }
 
-// deliver moves every control message.
+// deliver delivers every control message.
 func (w *world) deliver(s *seat) {
 	w.t.Helper()
 	for moved := true; moved; {
@@ -156,7 +156,7 @@ func (w *world) deliver(s *seat) {
 	}
 }
 
-// join brings a worker into the run and drops what it is told.
+// join makes a worker a member and discards what it is told.
 func (w *world) join(s *seat, slot kintsugi.Slot, n kintsugi.Incarnation) *wire {
 	w.t.Helper()
 	x := w.connect(s, slot, n)
@@ -277,7 +277,7 @@ func TestAnswersUnderAnotherFenceDoNotCount(t *testing.T) {
 	w.gradient(w.join(s, 0, 1), 0)
 	w.deliver(s)
 	for _, m := range []kintsugi.ReplicaMessage{
-		kintsugi.Stable{Shard: 0, Fence: 9, Step: 1}, // sent again under that of another conductor
+		kintsugi.Stable{Shard: 0, Fence: 9, Step: 1}, // sent again under the fence of another conductor
 		kintsugi.Stable{Shard: 0, Fence: 1, Step: 2},
 		kintsugi.Stable{Shard: 5, Fence: 1, Step: 1},
 		kintsugi.Taken{Shard: 0, Fence: 9, Released: 7},
@@ -298,7 +298,7 @@ func TestAStepEventSaysWhatTheStepWas(t *testing.T) {
 	w.now = w.now.Add(3 * time.Second)
 	w.gradient(a, 0)
 	w.deliver(s)
-	w.gradient(b, 0) // counted next, one step late
+	w.gradient(b, 0) // counted in the next step, one step late
 	w.now = w.now.Add(time.Second)
 	w.replica[0].apply()
 	stable := w.replica[0].answers.up[0]
@@ -337,7 +337,7 @@ func TestAStepThatIsTakenOverGetsItsLossFromRepeatedTickets(t *testing.T) {
 	x, y := w.join(first, 0, 1), w.join(first, 1, 1)
 	push(x)
 	push(y)
-	w.toShard(first.links[0]) // and not to the other: there the second conductor has to send it
+	w.toShard(first.links[0]) // the other shard does not get it: the second conductor has to send it there
 	w.replica[0].apply()
 	second := conduct(2)
 	x = w.join(second, 0, 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// In a view that goes on with a line, a step that every shard has applied goes on; one that some
-// shard lacks is decided anew, for the gradients that it counts may be gone with a server.
+// In a view that goes on with a line, a step that every shard has applied goes on. A step that some
+// shard lacks is decided anew, since the gradients that it counts may be gone with a server.
 func TestAStepThatNotEveryShardHasAppliedIsDecidedAnew(t *testing.T) {
 	push := kintsugi.PushID{Line: 1, Slot: 0, Incarnation: 1, Version: 5}
 	was := kintsugi.Commit{Line: 1, Fence: 3, Decided: 3, Step: 6, Counted: []kintsugi.Weighted{{Push: push, Weight: 1}}}
@@ -19,8 +19,8 @@ func TestAStepThatNotEveryShardHasAppliedIsDecidedAnew(t *testing.T) {
 	other.Decided = 2
 	for name, c := range map[string]struct {
 		continues bool
-		second    kintsugi.Taken // of the second shard
-		again     bool           // the step is sent again as it was
+		second    kintsugi.Taken // the second shard's answer
+		again     bool           // the step is sent again unchanged
 	}{
 		"everywhere":                {true, kintsugi.Taken{Applied: 6, Released: 5, Records: []kintsugi.Commit{was}}, true},
 		"not on one":                {true, kintsugi.Taken{Applied: 5, Released: 5}, false},
@@ -48,10 +48,10 @@ func TestAStepThatNotEveryShardHasAppliedIsDecidedAnew(t *testing.T) {
 	}
 }
 
-// A worker repeats the ticket of a gradient that it has pushed in the view before. Where the step
-// that counts it goes on in this one, and is not released yet because a replica has still to take
-// it, the worker hears nothing before it is: told that the gradient is refused, it would add what
-// the codec has left out of it to the next one a second time.
+// A worker repeats the ticket of a gradient that it pushed in the previous view. If the step that
+// counts it goes on in this view, and is not released yet because a replica still has to take it,
+// the worker hears nothing until then. If it were told that the gradient is refused, it would add
+// what its codec has left out to the next gradient a second time.
 func TestAGradientOfAStepThatGoesOnIsNotRefused(t *testing.T) {
 	push := kintsugi.PushID{Line: 1, Slot: 0, Incarnation: 1, Version: 4}
 	was := kintsugi.Commit{Line: 1, Fence: 3, Decided: 3, Step: 6, Counted: []kintsugi.Weighted{{Push: push, Weight: 1}}}
@@ -81,9 +81,10 @@ func TestAGradientOfAStepThatGoesOnIsNotRefused(t *testing.T) {
 	}
 }
 
-// A worker may miss releases of many steps before the conductor dies. Of what those have counted
-// nobody has records any more, but that its newest gradient is among them is known: told that one
-// of them is refused, it would add what the codec has left out of it to the next one a second time.
+// A worker may miss the releases of many steps before the conductor dies. Nobody has records of
+// what these counted, but it is known that its newest gradient is among them. If it were told that
+// one of them is refused, it would add what its codec has left out to the next gradient a second
+// time.
 func TestAGradientOfAStepWithoutARecordIsNotRefused(t *testing.T) {
 	now := time.Unix(0, 0)
 	push := func(slot kintsugi.Slot, version kintsugi.Step, sequence uint32) kintsugi.PushID {

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// A conductor by itself: events go in, and what it owes the world comes out of Ready.
+// A conductor by itself: events go in, and Ready returns what is to be sent and done.
 func Example() {
 	now := time.Unix(0, 0)
 	c, err := conductor.New(conductor.Config{

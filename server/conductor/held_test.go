@@ -9,9 +9,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// A worker that is too far ahead is kept waiting for what became of its push. One that goes on all
-// the same, with tickets that are refused, is made to start over before what it is not told fills
-// the memory.
+// A worker that is too far ahead is not told what became of its push. One that goes on
+// nevertheless, with tickets that are refused, is made to start over before the answers that are
+// held back fill the memory.
 func TestAWorkerThatDoesNotWaitIsMadeToStartOver(t *testing.T) {
 	now := time.Unix(0, 0)
 	x, err := conductor.New(conductor.Config{
@@ -31,7 +31,7 @@ func TestAWorkerThatDoesNotWaitIsMadeToStartOver(t *testing.T) {
 	x.HandleReplica(now, kintsugi.MembersKnown{Fence: 5, Change: 2})
 	x.Ready()
 	over := 0
-	for i := range uint32(1000) { // tickets without an example make no sense
+	for i := range uint32(1000) { // tickets without examples are invalid
 		x.HandleTicket(now, kintsugi.Ticket{Push: kintsugi.PushID{Line: 1, Incarnation: 1, Sequence: i}, Views: []kintsugi.ViewNumber{1}})
 		for _, o := range x.Ready().StartOver {
 			if over++; o.Slot != 0 || o.Incarnation != 1 {

@@ -6,7 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// clocks is the lead as the documentation has it, kept beside a conductor: how many tickets each member has
+// clocks is the lead as it is documented, kept beside a conductor: how many tickets each member has
 // sent, and who may hear what lets it go on.
 type clocks struct {
 	members map[kintsugi.Slot]*clock
@@ -17,7 +17,7 @@ type clocks struct {
 type clock struct {
 	incarnation kintsugi.Incarnation
 	admitted    bool
-	tickets     int // on top of those of the slowest when it was admitted, if a step was decided before
+	tickets     int // the tickets of the slowest member when it was admitted, if a step was decided before, and its own
 	seen        map[kintsugi.PushID]bool
 	gone        time.Time
 }
@@ -62,7 +62,7 @@ func (k *clocks) slowest(but *clock) (least int) {
 	return least
 }
 
-// sent checks a message to a worker: whoever is too far ahead hears nothing that lets it go on.
+// sent checks a message to a worker: one that is too far ahead hears nothing that lets it go on.
 func (k *clocks) sent(w *world, s *seat, x kintsugi.ConductorMessage, slot kintsugi.Slot, n kintsugi.Incarnation) {
 	w.t.Helper()
 	m := k.members[slot]

@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// What a run came to is saved once: each conductor that comes after its end ends it again, and has
-// nothing saved if it knows that it is. Where the last save went wrong, the next conductor tries
+// The result of a run is saved once. Each conductor after the end ends the run again, and saves
+// nothing if it knows that the result is saved. If the last save failed, the next conductor tries
 // again.
 func TestARunThatIsOverIsSavedOnce(t *testing.T) {
 	w := newWorld(t, conductor.Config{Line: 3, View: 4, Model: 0xabc, Slots: 1, Steps: 1}, []int{1})
@@ -20,7 +20,7 @@ func TestARunThatIsOverIsSavedOnce(t *testing.T) {
 	}
 	saves := func(s *seat, failure string) {
 		t.Helper()
-		if len(w.replica[0].saving) > 0 { // else the shard has its part of the step from before, and says so
+		if len(w.replica[0].saving) > 0 { // otherwise the shard saved its part before, and says so
 			w.replica[0].save("")
 			w.deliver(s)
 		}
@@ -53,7 +53,8 @@ func TestARunThatIsOverIsSavedOnce(t *testing.T) {
 	}
 }
 
-// A run that has been started again with more steps saves its new end: the last word of before is of another step.
+// A run that was started again with more steps saves its new end: the record of the earlier end
+// names another step.
 func TestTheWordOfAnEarlierEndSparesNoSave(t *testing.T) {
 	w := newWorld(t, conductor.Config{
 		Line: 3, View: 4, Model: 0xabc, Slots: 1, Steps: 1, Over: &kintsugi.Done{Step: 0, Reason: "interrupted", Saved: true},

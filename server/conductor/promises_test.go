@@ -7,13 +7,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// content is what a step does to a version: equal strings mean equal bits.
+// content is what a step does to a version. Equal strings mean equal bits.
 func content(c kintsugi.Commit) string {
 	return fmt.Sprintf("%d: %+v, scale %x, %+v", c.Step, c.Counted, c.Scale, c.Optimizer)
 }
 
-// checkCommit checks what a conductor sends to one shard: every push of the step is held there, unless
-// the step is over. A conductor that has lost the shard to another may be wrong: the shard ignores it.
+// checkCommit checks what a conductor sends to a shard: the shard holds every push of the step,
+// unless the step is over. A conductor that has lost the shard to another may be wrong, since the
+// shard ignores it.
 func (w *world) checkCommit(s *seat, i int, c kintsugi.Commit) {
 	w.t.Helper()
 	if !slices.IsSortedFunc(c.Counted, func(a, b kintsugi.Weighted) int { return a.Push.Compare(b.Push) }) {
@@ -44,7 +45,7 @@ func (w *world) checkCommit(s *seat, i int, c kintsugi.Commit) {
 	}
 }
 
-// check checks the promises of the replicas against one another.
+// check compares the replicas with one another and checks their promises.
 func (w *world) check() {
 	w.t.Helper()
 	longest := w.replica[0]
@@ -73,7 +74,7 @@ func (w *world) check() {
 	w.agreed = common
 }
 
-// reached returns the step that the replica has applied.
+// reached returns the newest step that the replica has applied.
 func (r *replica) reached() int {
 	if r.applied != nil {
 		return len(r.steps) + 1
@@ -81,7 +82,7 @@ func (r *replica) reached() int {
 	return len(r.steps)
 }
 
-// checkCounted checks that no push is counted twice in the whole history.
+// checkCounted checks that no push was ever counted twice.
 func (w *world) checkCounted() {
 	w.t.Helper()
 	seen := make(map[kintsugi.PushID]kintsugi.Step)

@@ -14,24 +14,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// hand is a worker as its shell behaves: it says hello, reads the newest version, pushes to every shard,
-// sends the ticket and waits until it has credit for another. Whatever breaks begins a new session.
+// hand is a worker as its shell behaves: it says hello, reads the newest version, pushes to every
+// shard, sends the ticket, and waits until it has credit for another push. If anything breaks, it
+// begins a new session.
 type hand struct {
 	slot        kintsugi.Slot
 	incarnation kintsugi.Incarnation
 	wire        *wire
 	doing       doing
-	atLeast     kintsugi.Step     // reading: a version of at least this
-	push        kintsugi.PushID   // pushing, waiting
+	atLeast     kintsugi.Step     // while reading: the version must be at least this
+	push        kintsugi.PushID   // while pushing and waiting
 	landing     []landing         // by shard
 	ticket      *kintsugi.Ticket  // the newest of this session
-	open        []kintsugi.PushID // of this session, whose fate it does not know
+	open        []kintsugi.PushID // pushes of this session whose fates it does not know
 	known       kintsugi.Step     // newest version that this session has heard of
 	finished    bool
-	counted     int // releases that named one of its pushes
+	counted     int // number of releases that named one of its pushes
 }
 
-// restless is an interval that says something else after each step, from nothing to four seconds.
+// restless is an interval that changes after each step, between zero and four seconds.
 type restless struct{ steps int }
 
 func (r *restless) Step(kintsugi.StepEvent, bool)  { r.steps++ }
@@ -60,8 +61,8 @@ const (
 type bench struct {
 	*world
 	hands  []*hand
-	chosen *seat // where workers connect
-	faults int   // left
+	chosen *seat // the conductor to which workers connect
+	faults int   // number of faults that are left
 }
 
 type move struct {
@@ -69,7 +70,7 @@ type move struct {
 	do   func()
 }
 
-// moves lists what can happen next, in an order that depends on the state alone.
+// moves lists what can happen next, in an order that depends only on the state.
 func (b *bench) moves() []move {
 	var all []move
 	add := func(do func(), format string, args ...any) {
@@ -183,7 +184,7 @@ func (b *bench) readable() (kintsugi.Step, bool) {
 	return v, true
 }
 
-// land moves one shard's part of a push on: first its first frame, then its last.
+// land advances the push to one shard: first to its first frame, then to its last.
 func (b *bench) land(h *hand, i int) {
 	r := b.replica[i]
 	refusal := ""
@@ -207,13 +208,14 @@ func (b *bench) land(h *hand, i int) {
 	}
 }
 
-// throwAway tells the conductor of a gradient that is not pushed, and reads the newest version.
+// throwAway sends the ticket of a gradient that is not pushed, and reads the newest version.
 func (b *bench) throwAway(h *hand, newest kintsugi.Step) {
 	h.wire.up = append(h.wire.up, kintsugi.Ticket{Push: h.push})
 	h.doing, h.atLeast = reading, newest
 }
 
-// goOn begins another gradient if the worker waits and has credit: on a newer version if it knows of one.
+// goOn begins another gradient if the worker waits and has credit. It reads a newer version first
+// if it knows of one.
 func (b *bench) goOn(h *hand) {
 	if h.doing != waiting || len(h.open) >= b.cfg.Consistency.Pace().Credit {
 		return
@@ -260,7 +262,7 @@ func (b *bench) turnedAway(h *hand) {
 	}
 }
 
-// endSession drops a worker's streams; the conductor notices later.
+// endSession ends a worker's streams. The conductor notices later.
 func (b *bench) endSession(h *hand) {
 	if h.wire != nil {
 		h.wire.cut, h.wire.down = true, nil
@@ -353,8 +355,8 @@ func drawBench(t *rapid.T, faults int) *bench {
 	return b
 }
 
-// wander makes n moves, drawn from those that are possible. Faults come now and then, so that the run
-// gets somewhere between them.
+// wander makes n moves, drawn from those that are possible. Faults are rare, so that the run
+// advances between them.
 func (b *bench) wander(t *rapid.T, n int) {
 	for range n {
 		all := b.moves()
@@ -371,12 +373,12 @@ func (b *bench) wander(t *rapid.T, n int) {
 	}
 }
 
-// calm lets everything happen that can, in turn, until the run is over. Time passes only when nothing
+// calm makes every possible move, in turn, until the run is over. Time passes only when nothing
 // else can happen.
 func (b *bench) calm(limit int) {
 	b.t.Helper()
 	b.faults = 0
-	b.seats = []*seat{b.chosen} // superseded ones have gone
+	b.seats = []*seat{b.chosen} // superseded conductors have ended
 	for _, h := range b.hands {
 		if h.wire != nil && h.wire.seat != b.chosen {
 			b.endSession(h)

@@ -11,9 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
-// What workers tell of their gradients along the last displacement takes the place of what shards
-// say of messages, for those workers that have had both versions, and with the share that each had
-// in the step before.
+// Workers report how their gradients lie along the last displacement. That replaces what shards
+// measure on messages, for workers that have had both versions, with the share that each had in the
+// previous step.
 func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	s := &steering{origin: time.Unix(0, 0), clipped: agg.Config{}.Clipped}
 	step := func(n kintsugi.Step, tickets ...kintsugi.Ticket) dbw.Outcome {
@@ -41,24 +41,24 @@ func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	if out.Gradients[1].Along || out.Gradients[2].Along {
 		t.Errorf("of the others: %+v", out.Gradients)
 	}
-	// After a step that was not seen the shares of the one before are not known.
+	// After a step that was not seen, the shares of the previous step are not known.
 	if out := step(4, ticket(0, 3, 1, both)); out.Dot != 111 || out.Gradients[0].Along {
 		t.Errorf("after a hole: %+v", out)
 	}
-	if out := step(5, ticket(1, 4, 1, both)); out.Gradients[0].Earlier != 0 || !out.Gradients[0].Along { // it was late in the step before
+	if out := step(5, ticket(1, 4, 1, both)); out.Gradients[0].Earlier != 0 || !out.Gradients[0].Along { // its gradient was late in the previous step
 		t.Errorf("of a worker that was not counted before: %+v", out.Gradients[0])
 	}
-	if out := step(6, ticket(0, 4, 1, both)); out.Dot != 111 { // of another displacement
+	if out := step(6, ticket(0, 4, 1, both)); out.Dot != 111 { // it is of another displacement
 		t.Errorf("a late gradient: %+v", out)
 	}
 }
 
-// A controller that is told of clipped gradients learns what it would of gradients that are as
+// A controller that is told of clipped gradients learns the same as from gradients that are that
 // short by themselves: their shares add up to 1, and what is measured of them, or along them,
 // shrinks as they do.
 func TestAControllerIsToldOfClippedGradientsAsOfShorterOnes(t *testing.T) {
 	along := kintsugi.Along{Known: true, Dot: 5, Earlier: true, Before: -2, Own: 3}
-	outcome := func(cfg agg.Config, part float64) dbw.Outcome { // gradients are part as long as those of the other run
+	outcome := func(cfg agg.Config, part float64) dbw.Outcome { // part is the length of gradients relative to those of the other run
 		s := &steering{origin: time.Unix(0, 0), clipped: cfg.Clipped}
 		var out dbw.Outcome
 		for n := kintsugi.Step(1); n <= 2; n++ {
@@ -85,9 +85,8 @@ func TestAControllerIsToldOfClippedGradientsAsOfShorterOnes(t *testing.T) {
 	}
 }
 
-// A worker that makes up tickets takes no memory and no conductor with it: what a controller is
-// told is of versions that there are, and before it is asked first it is one gradient of each
-// worker.
+// A worker that makes up tickets cannot take memory or stop the conductor. A controller hears only
+// of versions that exist, and before its first question of one gradient of each worker.
 func TestTicketsThatAreMadeUpDoNotReachAController(t *testing.T) {
 	now := time.Unix(0, 0)
 	c, err := New(Config{Line: 2, View: 2, Fence: 5, Shards: 1, Slots: 2, Steps: 100, StartGrace: time.Minute, Consistency: agg.Config{Controller: "dbw", Lead: kintsugi.Infinite}}, now)

@@ -8,9 +8,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// A life of a worker that ends while the open step counts its gradient leaves a successor that would compute
-// the same one: batch and noise are functions of slot, version and sequence. So the successor is admitted
-// when that step is released, or a run that applies late gradients would count this one in two steps.
+// If a life of a worker ends while the open step counts its gradient, its successor would compute
+// the same gradient: batch and noise depend on slot, version and sequence. So the successor is
+// admitted when that step is released. Otherwise a run that applies late gradients would count this
+// one in two steps.
 func TestALaterLifeIsAdmittedAfterTheStepThatCountsTheEarlierOne(t *testing.T) {
 	cfg := conductor.Config{
 		Line: 1, View: 1, Model: 7, Slots: 1, Steps: 10,
@@ -47,7 +48,7 @@ func TestALaterLifeIsAdmittedAfterTheStepThatCountsTheEarlierOne(t *testing.T) {
 	}
 	first.up = append(first.up, kintsugi.Ticket{Push: p, Views: []kintsugi.ViewNumber{1}, Examples: 1})
 	w.fromWorker(first)
-	flow() // the shard has the commit and its kernel is at work
+	flow() // the shard has the commit, and its kernel is running
 	second := w.connect(s, 0, 2)
 	w.fromWorker(second)
 	flow()

@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// farthest plans, after every second step, the two chunks that are furthest from what is saved of them.
+// farthest plans, after every second step, the two chunks that are furthest from their saved
+// values.
 type farthest struct {
 	saved    []kintsugi.Step
 	failed   []kintsugi.ChunkID
@@ -47,7 +48,8 @@ func (f *farthest) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
 	return step - f.saved[c]
 }
 
-// bare is a conductor of two shards, of 2 and 3 chunks, and one worker, whose shells the test plays.
+// bare is a conductor of two shards, of 2 and 3 chunks, and of one worker. The test plays their
+// shells.
 type bare struct {
 	t    *testing.T
 	x    *conductor.Conductor
@@ -81,7 +83,7 @@ func newBare(t *testing.T, saveEvery kintsugi.Step) *bare {
 	return b
 }
 
-// make makes a step after which chunk c is distances[c] from what is saved of it.
+// make makes a step after which chunk c is distances[c] from its saved value.
 func (b *bare) make(distances ...float64) {
 	b.t.Helper()
 	b.x.HandleTicket(b.now, kintsugi.Ticket{Push: kintsugi.PushID{Line: 1, Incarnation: 1, Version: b.step}, Views: []kintsugi.ViewNumber{1, 1}, Examples: 1})
@@ -121,10 +123,11 @@ func (b *bare) saved(s kintsugi.ShardID, step kintsugi.Step, failure string) {
 	b.read()
 }
 
-// What gradients have named in each chunk reaches the planner by the chunk's number in the model, before the plan.
+// How many values gradients have named in each chunk reaches the planner before the plan, by the
+// chunk's number in the model.
 func TestAccessesReachThePlanner(t *testing.T) {
 	b := newBare(t, 0)
-	for range 4 { // of which two are asked
+	for range 4 { // in two of them, shards are asked
 		b.make(1, 5, 2, 0, 7)
 		b.saved(0, b.step, "")
 		b.saved(1, b.step, "")
@@ -189,7 +192,7 @@ func TestAStoreThatFailsIsAskedMoreAndMoreRarely(t *testing.T) {
 	}
 }
 
-// What is lost with a stream is given up; what is told of it later is no news.
+// A save whose answer is lost with a stream is given up. A later answer is ignored.
 func TestASaveWhoseAnswerIsLostIsGivenUp(t *testing.T) {
 	b := newBare(t, 0)
 	b.make(0, 0, 0, 0, 0)
@@ -209,10 +212,10 @@ func TestASaveWhoseAnswerIsLostIsGivenUp(t *testing.T) {
 	}
 }
 
-// A full checkpoint is the newest save of every chunk, and chunks are not saved beside it.
+// A full checkpoint is the newest save of every chunk, and no chunks are saved beside it.
 func TestAFullCheckpointIsPartOfTheRunningOne(t *testing.T) {
 	b := newBare(t, 2)
-	for range 5 + 16 { // long enough for distances to be measured although nothing is planned
+	for range 5 + 16 { // enough steps for distances to be measured although nothing is planned
 		b.make(1, 1, 1, 1, 1)
 	}
 	if len(b.runs) > 0 {

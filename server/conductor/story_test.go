@@ -30,8 +30,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// stage plays a story. After each command everything that can be delivered is, oldest first, unless the
-// story holds it back.
+// stage plays a story. After each command it delivers everything that can be delivered, oldest
+// first, unless the story holds it back.
 type stage struct {
 	*world
 	t     *testing.T
@@ -58,15 +58,15 @@ func (s *stage) command(line string) string {
 	return s.told.String()
 }
 
-// scan reports whether line is of the form of format and stores what it says.
+// scan reports whether line has the form of format, and stores its values.
 func scan(line, format string, into ...any) bool {
 	var rest string
 	n, err := fmt.Sscanf(line+" .", format+" %s", append(into, &rest)...)
 	return err == nil && n == len(into)+1 && rest == "."
 }
 
-// run reads "run shards 2 workers 3 steps 5 async save 2", "quick start: shards 2 ...": the words after steps
-// are optional.
+// run reads "run shards 2 workers 3 steps 5 async save 2" or "quick start: shards 2 ...". The words
+// after steps are optional.
 func (s *stage) run(line string) {
 	cfg := conductor.Config{
 		Line: 1, View: 1, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.1},
@@ -117,7 +117,7 @@ func (s *stage) run(line string) {
 	s.say = func(format string, args ...any) { fmt.Fprintf(&s.told, format+"\n", args...) }
 }
 
-// teller is an interval that says what it is told, and doubles with each save.
+// teller is an interval that reports what it is told, and doubles with each save.
 type teller struct {
 	stage *stage
 	saves int
@@ -142,7 +142,7 @@ func (i *teller) Saved(e kintsugi.CheckpointEvent) {
 
 func (i *teller) After() time.Duration { return 10 * time.Second << i.saves }
 
-// quickStart brings conductor 1 and every worker into the run: the story of step.txt, untold.
+// quickStart brings conductor 1 and every worker into the run, as in step.txt, without printing it.
 func (s *stage) quickStart() {
 	c := s.newConductor(1)
 	for i := range s.replica {
@@ -154,7 +154,7 @@ func (s *stage) quickStart() {
 	s.settle()
 }
 
-// seat returns the conductor that a command names, or the newest.
+// seat returns the conductor that a command names, or the newest one.
 func (s *stage) seat(at string) *seat {
 	for _, c := range s.seats {
 		if at == fmt.Sprint(c.Fence()) {
@@ -227,7 +227,7 @@ func (s *stage) workerCommand(line, at string) bool {
 		s.push(s.id(slot, version, 0), shard)
 	case scan(line, "worker %d sends the ticket of version %d", &slot, &version):
 		s.ticket(s.id(slot, version, 0), len(s.replica))
-	case scan(line, "worker %d says that every head has version %d", &slot, &version): // which is not so
+	case scan(line, "worker %d says that every head has version %d", &slot, &version): // which is not true
 		s.untrue[s.id(slot, version, 0)] = true
 		s.ticket(s.id(slot, version, 0), len(s.replica))
 	case scan(line, "worker %d throws version %d away", &slot, &version):
@@ -298,13 +298,14 @@ func (s *stage) shardCommand(line string) bool {
 	return true
 }
 
-// settle delivers until nothing is left to deliver.
+// settle delivers messages until none is left.
 func (s *stage) settle() {
 	for s.round() {
 	}
 }
 
-// round delivers the oldest message of every queue once, and lets kernels, saves and publications end.
+// round delivers the oldest message of every queue once, and completes kernels, saves and
+// publications.
 func (s *stage) round() bool {
 	moved := false
 	when := func(ready bool, do func()) {

@@ -9,14 +9,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// The first step waits for a worker that lives, as long as it is given, and not at all for one that
-// is dead; where nobody knows, for all of them.
+// The first step waits for a worker that is alive, as long as the grace says, and not for one that
+// is dead. If nobody knows, it waits for all.
 func TestTheFirstStepWaitsForThoseWhoLive(t *testing.T) {
 	const grace = 5 * time.Second
 	for name, c := range map[string]struct {
-		there []kintsugi.Slot // nil: nobody knows
+		there []kintsugi.Slot // nil: not known
 		after time.Duration
-		want  bool // that a step is decided
+		want  bool // whether a step is decided
 	}{
 		"nobody knows":                            {nil, 0, false},
 		"nobody knows, and the grace is over":     {nil, grace, true},

@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// obedient does at once what a conductor with one shard asks of it, but for applying a step, and
-// returns the steps it is told of.
+// obedient does at once what a conductor with one shard asks, except applying a step, and returns
+// the steps that are reported.
 func obedient(c *conductor.Conductor, now time.Time) (steps []kintsugi.StepEvent) {
 	for {
 		ready := c.Ready()
@@ -32,7 +32,7 @@ func obedient(c *conductor.Conductor, now time.Time) (steps []kintsugi.StepEvent
 	}
 }
 
-// What gradients took is told with the step in which they ended, whatever became of them.
+// The times of gradients are reported with the step in which they ended, whatever became of them.
 func TestAStepEventTellsWhatGradientsTook(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c, err := conductor.New(conductor.Config{Line: 3, View: 1, Fence: 1, Shards: 1, Slots: 4, Steps: 9, Consistency: agg.Config{Quota: 1, Lead: kintsugi.Infinite}}, now)
@@ -60,14 +60,14 @@ func TestAStepEventTellsWhatGradientsTook(t *testing.T) {
 			t.Errorf("step %d: got %+v, want times %+v", n, steps, want)
 		}
 	}
-	told(0, 0, 10, 8, 1) // makes step 1
-	told(1, 0, 20, 8, 1) // comes while it is applied
+	told(0, 0, 10, 8, 1) // counted in step 1
+	told(1, 0, 20, 8, 1) // arrives while that is applied
 	step(1, kintsugi.GradientTime{Slot: 0, Compute: 10, Transfer: 5}, kintsugi.GradientTime{Slot: 1, Compute: 20, Transfer: 10, Fate: kintsugi.Late})
 	told(2, 0, 30, 8, 1) // refused
 	told(3, 0, 40, 0)    // given up
 	told(3, 0, 50, 8)    // thrown away
-	told(0, 1, 60, 8, 1) // makes step 2
-	told(0, 1, 60, 8, 1) // a repetition
+	told(0, 1, 60, 8, 1) // counted in step 2
+	told(0, 1, 60, 8, 1) // a repeated ticket
 	step(2, kintsugi.GradientTime{Slot: 2, Compute: 30, Transfer: 15, Fate: kintsugi.Late},
 		kintsugi.GradientTime{Slot: 3, Compute: 40, Transfer: 20, Fate: kintsugi.GivenUp},
 		kintsugi.GradientTime{Slot: 3, Compute: 50, Transfer: 25, Fate: kintsugi.Late}, kintsugi.GradientTime{Slot: 0, Compute: 60, Transfer: 30})

@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// describe says in words what a message says.
+// describe describes a message in words.
 func describe(message any) string {
 	switch m := message.(type) {
 	case kintsugi.Hello:
@@ -66,7 +66,7 @@ func describe(message any) string {
 	panic(fmt.Sprintf("a %T has no words", message))
 }
 
-// gradient names a gradient where it is known whose it is.
+// gradient names a gradient whose worker is clear from the context.
 func gradient(p kintsugi.PushID) string {
 	if p.Sequence > 0 {
 		return fmt.Sprintf("version %d sequence %d", p.Version, p.Sequence)

@@ -10,14 +10,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// tester is what the world needs of *testing.T and of *rapid.T.
+// tester has the methods that the world needs of *testing.T and of *rapid.T.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// world couples conductor cores with shard cores as the shells do: queues that keep their order, streams
-// that break, a kernel that is a string. It checks the promises of both whenever something happens.
+// world couples conductor cores with shard cores as the shells do: with queues that keep their
+// order, streams that break, and a kernel that makes strings. It checks the promises of both after
+// every event.
 type world struct {
 	t       tester
 	cfg     conductor.Config
@@ -25,9 +26,9 @@ type world struct {
 	replica []*replica
 	seats   []*seat
 	wires   []*wire
-	untrue  map[kintsugi.PushID]bool            // pushes whose tickets a story has sent although not every shard has them
-	agreed  int                                 // steps that have been compared on all shards
-	told    map[kintsugi.Step][]kintsugi.PushID // what step events have said
+	untrue  map[kintsugi.PushID]bool            // pushes whose tickets a story has sent although some shard lacks them
+	agreed  int                                 // number of steps that were compared on all shards
+	told    map[kintsugi.Step][]kintsugi.PushID // what step events have reported
 	say     func(format string, args ...any)
 }
 
@@ -47,7 +48,7 @@ type link struct {
 	shard     int
 	down      []kintsugi.ControlMessage
 	up        []kintsugi.ReplicaMessage
-	downWaits bool // a script holds the messages back
+	downWaits bool // a script holds messages to the shard back
 	upWaits   bool
 }
 
@@ -59,11 +60,12 @@ type wire struct {
 	up          []kintsugi.WorkerMessage
 	down        []kintsugi.ConductorMessage
 	refused     error // the answer to hello
-	cut         bool  // the worker's end is gone
-	over        bool  // and the conductor knows
+	cut         bool  // the worker's end is closed
+	over        bool  // and the conductor knows it
 }
 
-// replica is a shard's core and what its shell holds. A version is the list of steps that led to it.
+// replica is a shard's core, with what its shell holds. A version is the list of steps that led to
+// it.
 type replica struct {
 	world    *world
 	core     *shard.Replica
@@ -71,12 +73,12 @@ type replica struct {
 	empty    bool
 	answers  *link // the newest stream that took the replica
 	promised kintsugi.Fence
-	held     map[kintsugi.PushID]bool // true: whole
+	held     map[kintsugi.PushID]bool // true: complete
 	applying *kintsugi.Commit
 	applied  *kintsugi.Commit  // not released yet
 	steps    []kintsugi.Commit // released
 	saving   []kintsugi.Step
-	slow     bool // a script holds back the kernel
+	slow     bool // a script holds the kernel back
 	slowSave bool
 }
 
@@ -115,7 +117,7 @@ func (w *world) open(s *seat, i int) {
 	w.perform(s)
 }
 
-// cut breaks a control stream: what was on the way in either direction is lost.
+// cut breaks a control stream. Messages on the way in either direction are lost.
 func (w *world) cut(s *seat, i int) {
 	l := s.links[i]
 	for _, m := range l.down {
@@ -130,7 +132,7 @@ func (w *world) cut(s *seat, i int) {
 	}
 }
 
-// perform carries out what a conductor owes.
+// perform carries out what a conductor's Ready says.
 func (w *world) perform(s *seat) {
 	w.t.Helper()
 	ready := s.Ready()
@@ -154,7 +156,7 @@ func (w *world) perform(s *seat) {
 			w.hangUp(x)
 		}
 	}
-	for _, m := range ready.ToShards { // what is decided follows who is admitted
+	for _, m := range ready.ToShards { // a decision depends on who is admitted
 		if c, ok := m.Message.(kintsugi.Commit); ok && c.Decided == s.Fence() {
 			s.clocks.decided = true
 		}
@@ -202,7 +204,7 @@ func (w *world) connect(s *seat, slot kintsugi.Slot, n kintsugi.Incarnation) *wi
 	return x
 }
 
-// hangUp tells the conductor that a stream is over, unless the worker has a newer one.
+// hangUp tells the conductor that a stream has ended, unless the worker has a newer one.
 func (w *world) hangUp(x *wire) {
 	x.cut, x.over, x.up = true, true, nil
 	if w.wire(x.seat, x.slot) == x {
@@ -212,7 +214,7 @@ func (w *world) hangUp(x *wire) {
 	}
 }
 
-// The deliveries: each moves the oldest message of one queue.
+// Deliveries: each delivers the oldest message of one queue.
 
 func (w *world) toShard(l *link) {
 	w.t.Helper()
@@ -288,7 +290,7 @@ func (w *world) tick(d time.Duration) {
 	}
 }
 
-// perform carries out what a replica owes, in field order.
+// perform carries out what a replica's Ready says, in the order of the fields.
 func (r *replica) perform() {
 	w := r.world
 	w.t.Helper()
@@ -343,7 +345,7 @@ func (r *replica) names(c *kintsugi.Commit, p kintsugi.PushID) bool {
 	return c != nil && !r.empty && slices.ContainsFunc(c.Counted, func(x kintsugi.Weighted) bool { return x.Push == p })
 }
 
-// apply lets the kernel end.
+// apply completes the kernel's work.
 func (r *replica) apply() {
 	c := r.applying
 	r.applying, r.applied = nil, c
@@ -356,7 +358,7 @@ func (r *replica) apply() {
 	r.perform()
 }
 
-// save lets a save end.
+// save completes a save, or makes it fail.
 func (r *replica) save(failure string) {
 	step := r.saving[0]
 	r.saving = r.saving[1:]
@@ -368,7 +370,7 @@ func (r *replica) save(failure string) {
 	r.perform()
 }
 
-// push lands a whole push on a shard and returns the answer: "" or why it is refused.
+// push delivers a whole push to a shard and returns the answer: "", or why it is refused.
 func (r *replica) push(p kintsugi.PushID) string {
 	if refusal := r.begin(p); refusal != "" {
 		return refusal

@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
-// sender is a worker that sends the largest values of its gradients, and keeps the rest for later.
+// sender is a worker that sends the largest values of its gradients, and keeps the rest for later
+// messages.
 type sender struct{ gradient, message, residual []float64 }
 
 // compute draws a gradient at w, and its message.
@@ -38,9 +39,9 @@ func inner(x, y []float64) (sum float64) {
 	return sum
 }
 
-// On a quadratic whose curvatures are known, with messages of a tenth of the values: what workers
-// tell of their gradients gives the curvature and the progress along the way, also where one of
-// them is late in every step; messages alone do not.
+// On a quadratic with known curvatures, messages have a tenth of the values. What workers report of
+// their gradients gives the right curvature and progress, even if one of them is late in every
+// step. Messages alone do not.
 func TestGradientsThatAreToldGiveTheCurvatureOfSparseSteps(t *testing.T) {
 	const values, workers, steps, lr, beta, noise = 60, 4, 4000, 0.1, 0.5, 0.3
 	lambda := make([]float64, values)
@@ -140,7 +141,7 @@ func TestGradientsThatAreToldGiveTheCurvatureOfSparseSteps(t *testing.T) {
 	}
 }
 
-// One worker alone has nobody whose message knows nothing of its examples.
+// A single worker has no other worker whose message is independent of its examples.
 func TestNothingIsToldOfOnesOwnMessageAlone(t *testing.T) {
 	s := secant{fresh: 0.1}
 	sgd := kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.1}
@@ -162,8 +163,8 @@ func TestNothingIsToldOfOnesOwnMessageAlone(t *testing.T) {
 	}
 }
 
-// Where tensors have rates of their own a displacement is no multiple of a gradient: how far steps
-// go says what their rate is, as of rules that scale each parameter.
+// If tensors have rates of their own, a displacement is not a multiple of a gradient. The rate is
+// then estimated from the length of displacements, as for rules that scale each parameter.
 func TestTheRateOfUnevenStepsIsHowFarTheyGo(t *testing.T) {
 	sgd := kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.5}
 	even, uneven := newSecant(20), newSecant(20)
@@ -176,7 +177,7 @@ func TestTheRateOfUnevenStepsIsHowFarTheyGo(t *testing.T) {
 	if got := even.rate(sgd); got != 0.5 {
 		t.Errorf("an even step has a rate of %v, want the schedule's", got)
 	}
-	if got := uneven.rate(sgd); math.Abs(got-1.5) > 1e-12 { // 3 far along a gradient that is 2 long
+	if got := uneven.rate(sgd); math.Abs(got-1.5) > 1e-12 { // a displacement of length 3 along a gradient of length 2
 		t.Errorf("an uneven step has a rate of %v, want 1.5", got)
 	}
 	if _, told := uneven.told(Outcome{Optimizer: sgd, Gradients: []Gradient{{Share: 1, Along: true, Before: 1}}}); told {

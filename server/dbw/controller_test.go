@@ -44,7 +44,7 @@ func TestEveryNameIsRead(t *testing.T) {
 	}
 }
 
-// Where all take the same time nothing is gained by not waiting.
+// If all take the same time, waiting for fewer gains nothing.
 func TestWithoutStragglersAllAreWaitedFor(t *testing.T) {
 	for _, name := range []string{"dbw", "dbw:joint", "bdbw"} {
 		for _, busy := range []kintsugi.Busy{kintsugi.Interrupt, kintsugi.Wait} {
@@ -61,7 +61,7 @@ func TestWithoutStragglersAllAreWaitedFor(t *testing.T) {
 	}
 }
 
-// One worker never comes back in any time that matters: it is not waited for.
+// A worker that never comes back in any relevant time is not waited for.
 func TestAHopelesslySlowWorkerIsLeftOut(t *testing.T) {
 	for _, busy := range []kintsugi.Busy{kintsugi.Interrupt, kintsugi.Wait} {
 		w := newWorld(2, 8, 20)
@@ -85,7 +85,7 @@ func TestAHopelesslySlowWorkerIsLeftOut(t *testing.T) {
 	}
 }
 
-// A loss that is below zero and falls does not rise: the paper's guard leaves it alone.
+// A loss below zero that falls does not rise: the paper's guard must not take it for rising.
 func TestANegativeLossThatFallsIsNoReasonToWaitForAll(t *testing.T) {
 	for _, lift := range []float64{0, -100} {
 		w := newWorld(2, 8, 20)
@@ -109,7 +109,7 @@ func TestANegativeLossThatFallsIsNoReasonToWaitForAll(t *testing.T) {
 	}
 }
 
-// AdaSync's rule asks for the more the smaller the loss is, and for all when nothing of it is left.
+// AdaSync's rule asks for more gradients the smaller the loss is, and for all if the loss is zero.
 func TestALossOfZeroIsTheSmallest(t *testing.T) {
 	for _, least := range []float64{1e-9, 0, -3} {
 		c := controller(t, "adasync:2", kintsugi.Wait)
@@ -124,15 +124,15 @@ func TestALossOfZeroIsTheSmallest(t *testing.T) {
 	}
 }
 
-// Half of the workers become five times slower: the quota falls to what the others can give, and rises again when
-// they recover.
+// Half of the workers become five times slower. The quota falls to what the others can give, and
+// rises again when they recover.
 func TestASlowdownIsFollowed(t *testing.T) {
 	for _, busy := range []kintsugi.Busy{kintsugi.Interrupt, kintsugi.Wait} {
 		w := newWorld(3, 16, 20)
 		w.busy = busy
 		slow := 1.0
 		for i := range w.sigma {
-			w.sigma[i] = 2 // noise, for which all that come cheaply are welcome
+			w.sigma[i] = 2 // noise, so that all gradients that come cheaply are useful
 		}
 		w.rule.LearningRate = 0.03
 		w.took = func(slot int) float64 {
@@ -156,7 +156,7 @@ func TestASlowdownIsFollowed(t *testing.T) {
 	}
 }
 
-// Where few gradients have a small learning rate, few are worth less.
+// If the learning rate is proportional to the number of gradients, few gradients are worth less.
 func TestARateInProportionAsksForMoreGradients(t *testing.T) {
 	for _, name := range []string{"dbw", "dbw:joint", "dbw:paper"} {
 		quotas := func(part func(int) float64) int {
@@ -173,7 +173,8 @@ func TestARateInProportionAsksForMoreGradients(t *testing.T) {
 	}
 }
 
-// Near the edge of stability noise is blown up, and a smaller rate gains more per second. Far from it, none does.
+// Near the edge of stability, noise is amplified, and a smaller rate gains more per second. Far
+// from it, no smaller rate does.
 func TestTheJointChoiceLowersARateThatIsTooLarge(t *testing.T) {
 	for rate, lowered := range map[float32]bool{0.05: false, 0.62: true} {
 		w := newWorld(9, 8, 20)
@@ -193,7 +194,7 @@ func middle(x []int) int {
 	return x[len(x)/2]
 }
 
-// The estimates of a controller on a quadratic are those of the truth, for every rule of a step.
+// On a quadratic, the estimates of a controller agree with the truth, for every rule of a step.
 func TestEstimatesAgreeWithTheTruth(t *testing.T) {
 	for _, o := range []kintsugi.Optimizer{
 		{Rule: kintsugi.RuleSGD, LearningRate: 0.001},
@@ -222,7 +223,7 @@ func TestEstimatesAgreeWithTheTruth(t *testing.T) {
 			within    float64
 		}{
 			{"variance", e.Variance, noise, 0.1},
-			{"square", e.Square, square, 0.3}, // the mean of twenty steps, in which it falls
+			{"square", e.Square, square, 0.3}, // mean of twenty steps, in which it falls
 			{"curvature", e.Curvature, curve / moved, 0.2},
 			{"progress", e.Progress, before - w.loss(), 0.6},
 		} {
@@ -233,7 +234,7 @@ func TestEstimatesAgreeWithTheTruth(t *testing.T) {
 	}
 }
 
-// Whatever happens, the choice is one that can be made.
+// Whatever happens, the choice is a possible one.
 func TestNoOrderOfEventsMakesAChoiceImpossible(t *testing.T) {
 	value := rapid.OneOf(rapid.Float64Range(0, 10), rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), 1e300, 1e-300, -1}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -273,7 +274,7 @@ func TestNoOrderOfEventsMakesAChoiceImpossible(t *testing.T) {
 	})
 }
 
-// After values that make no sense it finds its way back.
+// After invalid values the controller recovers.
 func TestNonsenseIsForgotten(t *testing.T) {
 	for _, name := range []string{"dbw", "dbw:paper", "adasync:2"} {
 		w := newWorld(6, 8, 20)
@@ -289,7 +290,8 @@ func TestNonsenseIsForgotten(t *testing.T) {
 	}
 }
 
-// A choice costs a step of sixteen next to nothing, and one of a thousand a few milliseconds at most.
+// A choice for sixteen workers costs next to nothing, and one for a thousand at most a few
+// milliseconds.
 func TestAChoiceIsCheap(t *testing.T) {
 	for _, c := range []struct {
 		n     int
@@ -306,7 +308,7 @@ func TestAChoiceIsCheap(t *testing.T) {
 	}
 }
 
-// perStep returns what a controller takes of a step in which everybody arrives.
+// perStep returns the time that a controller takes in a step in which everybody arrives.
 func perStep(t testing.TB, n, steps int) time.Duration {
 	c := controller(t, "dbw", kintsugi.Wait)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -346,7 +348,7 @@ func BenchmarkChoice(b *testing.B) {
 	}
 }
 
-// The stories say what is decided when and why.
+// The stories show what is decided, when and why.
 func TestStories(t *testing.T) {
 	var w *world
 	var c dbw.Controller

@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
-// orderStatistic returns the mean of the k-th of n exponential times of mean 1.
+// orderStatistic returns the mean of the k-th of n exponential times with mean 1.
 func orderStatistic(n, k int) float64 {
 	sum := 0.0
 	for i := range k {
@@ -19,7 +19,7 @@ func orderStatistic(n, k int) float64 {
 	return sum
 }
 
-// Interrupted workers begin together, so that T(h, k) is an order statistic, whatever h was.
+// Interrupted workers begin together, so T(h, k) is an order statistic, whatever h was.
 func TestTimesOfInterruptedWorkersAreOrderStatistics(t *testing.T) {
 	const n = 8
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -39,15 +39,15 @@ func TestTimesOfInterruptedWorkersAreOrderStatistics(t *testing.T) {
 		now += times[k-1]
 	}
 	for k := 1; k <= n; k++ {
-		// The slowest is seen in one step of eight.
+		// The slowest worker is seen in one step of eight.
 		if got, want := d.at(n, k), orderStatistic(n, k); math.Abs(got-want) > 0.2*want {
 			t.Errorf("the %d-th of %d is expected after %.3f, want %.3f", k, n, got, want)
 		}
 	}
 }
 
-// A worker that was busy when a version came out fills its place in that step with the next gradient that it
-// begins: so every quota is timed, though only one is ever waited for.
+// A worker that was busy when a version came out takes its place in that step with the next
+// gradient that it begins. So every quota has times, although only one is ever waited for.
 func TestALateWorkerTimesTheStepsItMissed(t *testing.T) {
 	d := newDurations(30, false)
 	d.release(0, 0, 2, 2)
@@ -56,7 +56,7 @@ func TestALateWorkerTimesTheStepsItMissed(t *testing.T) {
 	d.arrive(0, 1, 2)
 	d.release(2, 2, 1, 2)
 	d.arrive(1, 0, 2.5) // late for step 1, begins on version 2
-	d.arrive(1, 0, 2.6) // a repetition
+	d.arrive(1, 0, 2.6) // a repeated ticket
 	d.arrive(1, 2, 6)
 	want := map[int][2]float64{ // by h: samples of k = 2
 		2: {2.5, 1}, // version 0: after 2.5
@@ -74,8 +74,8 @@ func TestALateWorkerTimesTheStepsItMissed(t *testing.T) {
 	}
 }
 
-// The two moments are unbiased, and exact for known gradients: of (3, 0) and (1, 2) the mean is (2, 1), the
-// variance ½·(‖(1,−1)‖² + ‖(−1,1)‖²)·2 = 4.
+// The two moments are unbiased, and exact for known gradients. Of (3, 0) and (1, 2) the mean is (2,
+// 1), and the variance ½·(‖(1,−1)‖² + ‖(−1,1)‖²)·2 = 4.
 func TestMomentsOfTwoGradients(t *testing.T) {
 	m := moments{variance: fade.NewMean(5), square: fade.NewMean(5)}
 	square, ok := m.add(Outcome{SquaredNorm: 5, Gradients: []Gradient{{Share: 0.5, SquaredNorm: 9}, {Share: 0.5, SquaredNorm: 5}}})
@@ -88,8 +88,8 @@ func TestMomentsOfTwoGradients(t *testing.T) {
 	}
 }
 
-// For a quadratic without noise the secant is the curvature along the displacement, and the trapezoid is the
-// decrease of the loss: both exactly, with and without momentum.
+// On a quadratic without noise, the secant is the curvature along the displacement, and the
+// trapezoid is the decrease of the loss. Both are exact, with and without momentum.
 func TestTheSecantIsExactOnAQuadratic(t *testing.T) {
 	lambda := []float64{0.3, 2, 5}
 	for _, o := range []kintsugi.Optimizer{
@@ -187,8 +187,8 @@ func TestAChangeIsNoticedAndNoiseIsNot(t *testing.T) {
 	}
 }
 
-// The bound of progress by losses follows a slope that noise does not hide, comes down where the
-// loss stands still, and is none at the beginning.
+// The bound of progress by losses follows a slope that noise does not hide, falls when the loss
+// stands still, and does not exist at the beginning.
 func TestLossesBoundProgress(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	d := newDescent()

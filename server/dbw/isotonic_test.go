@@ -19,8 +19,8 @@ func randomGrid(rng *rand.Rand, rows, cols int) *grid {
 	return g
 }
 
-// One row is fitted exactly: its value at i is the largest over j ≤ i of the smallest over k ≥ i of the weighted
-// mean of j…k.
+// One row is fitted exactly: its value at i is the largest over j ≤ i of the smallest over k ≥ i of
+// the weighted mean of j…k.
 func TestOneRowIsTheMinMaxOfMeans(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -47,8 +47,8 @@ func TestOneRowIsTheMinMaxOfMeans(t *testing.T) {
 	}
 }
 
-// A point is the projection on a convex cone if it lies in it, is at right angles to the rest, and nothing of the
-// cone is nearer in any direction: ⟨y − x, z⟩ ≤ 0 for all z in the cone, with equality at x.
+// A point is the projection of y on a convex cone if it lies in the cone and no direction of the
+// cone brings it nearer: ⟨y − x, z⟩ ≤ 0 for all z in the cone, with equality at x.
 func TestATableIsTheProjection(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for range 200 {

@@ -8,16 +8,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
-// world is a run under virtual time: a quadratic of which everything is known, workers that take as long as it
-// is drawn, and a controller that is told of both.
+// world is a run in virtual time: a quadratic of which everything is known, workers with drawn
+// times, and a controller that is told of both.
 type world struct {
 	rng     *rand.Rand
 	n       int
 	busy    kintsugi.Busy
-	took    func(slot int) float64 // seconds of a gradient
+	took    func(slot int) float64 // seconds that a gradient takes
 	apply   float64
 	rule    kintsugi.Optimizer
-	part    func(k int) float64 // of the learning rate
+	part    func(k int) float64 // factor of the learning rate
 	lambda  []float64           // curvature of each coordinate
 	sigma   []float64           // standard deviation of one gradient's noise
 	x, m, d []float64           // parameters, momentum, newest displacement
@@ -31,7 +31,7 @@ type world struct {
 	last    dbw.Choice
 }
 
-// job is what a worker is at: a gradient on a version, ready at a time; +Inf: it waits.
+// job is what a worker does: a gradient on a version, ready at a time; +Inf: it waits.
 type job struct {
 	at      float64
 	version kintsugi.Step
@@ -73,7 +73,7 @@ func (w *world) gradient(sum []float64) float64 {
 	return norm
 }
 
-// run goes on for so many steps.
+// run makes that many steps.
 func (w *world) run(c dbw.Controller, steps int) {
 	for range steps {
 		w.last = c.Choose(dbw.Release{Version: w.step, At: w.now, Members: w.n, Optimizer: w.rule, Part: w.part})
@@ -88,7 +88,7 @@ func (w *world) run(c dbw.Controller, steps int) {
 	}
 }
 
-// gather lets workers work until the quota is there.
+// gather lets workers work until the quota is reached.
 func (w *world) gather(c dbw.Controller) ([]float64, dbw.Outcome) {
 	o := dbw.Outcome{Optimizer: w.rule, Measured: true}
 	sum := make([]float64, len(w.x))

@@ -9,15 +9,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// try is one that went well, or not.
+// try is one attempt to reach a server, which succeeded or not.
 type try struct {
 	at time.Time
 	ok bool
 }
 
-// apart is the obvious version: it goes over all tries. One is apart from the first failure that
-// others have preceded for After without a success between them, until the first success that
-// others have preceded for Again without a failure.
+// apart is the obvious version, which goes over all tries. A server is apart from the first failure
+// at the end of a time After of failures without a success, until the first success at the end of a
+// time Again of successes without a failure.
 func apart(tries []try) bool {
 	is := false
 	for i, x := range tries {

@@ -18,9 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the outputs in testdata")
 
-// The stories of a chain: conductors, chains of replicas and workers as they are, on one queue of
-// messages. A shard is one number that every step hashes, so that a gradient that is left out, or a
-// step that is made twice, shows.
+// The stories of a chain: real conductors and replicas, with workers, on one queue of messages. A
+// shard is one number that every step hashes, so that a gradient that is left out, or a step that
+// is made twice, shows.
 
 func TestChainStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/chain/*.txt")
@@ -48,7 +48,7 @@ type chains struct {
 	lives    kintsugi.Incarnation
 	queue    []func()
 	told     []string
-	released map[kintsugi.Step][]kintsugi.Weighted // what the steps of the line count
+	released map[kintsugi.Step][]kintsugi.Weighted // the pushes that each step of the line counts
 	newest   kintsugi.Step
 }
 
@@ -64,7 +64,7 @@ type host struct {
 	nodes     map[kintsugi.ShardID]*node
 	conductor *conductor.Conductor
 	fence     kintsugi.Fence
-	attempts  uint64 // to follow somebody
+	attempts  uint64 // attempts to follow a replica
 }
 
 // node is a replica of a shard in one view.
@@ -75,9 +75,9 @@ type node struct {
 	now, next uint64
 	held      map[kintsugi.PushID]uint64
 	sum       uint64   // of the newest update
-	after     *node    // connected
-	deaf      bool     // what the one before says waits
-	later     []func() // what the one before has said and waits
+	after     *node    // the next replica, while it is connected
+	deaf      bool     // messages from its predecessor wait
+	later     []func() // these messages
 }
 
 // hand is a worker: it pushes one gradient for each version.
@@ -166,7 +166,7 @@ func scan(line, format string, into ...any) bool {
 	return err == nil && n == len(into)
 }
 
-// until lets messages arrive until something is told that begins with prefix.
+// until delivers messages until an event is reported that begins with prefix.
 func (w *chains) until(prefix string) {
 	for len(w.queue) > 0 {
 		if slices.ContainsFunc(w.told, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
@@ -199,7 +199,8 @@ func (w *chains) deliver() {
 	f()
 }
 
-// to sends something to a host in the view in which it is sent; elsewhere it is lost.
+// to sends something to a host. It is lost unless the host is still in the view in which it was
+// sent.
 func (w *chains) to(h *host, do func()) {
 	view := h.view.Number
 	var arrive func()
@@ -238,7 +239,7 @@ func (w *chains) home(shard, servers int) (chain []kintsugi.ServerID) {
 	return chain
 }
 
-// nextView puts the view of those that live, on the same line.
+// nextView puts the view of the servers that are alive, on the same line.
 func (w *chains) nextView() {
 	v := w.view
 	v.Number++
@@ -265,7 +266,7 @@ func (w *chains) nextView() {
 	w.enter()
 }
 
-// enter lets every host and worker enter the view that counts.
+// enter makes every host and worker enter the newest view.
 func (w *chains) enter() {
 	for _, h := range w.hosts {
 		if !h.dead && !h.deaf {
@@ -336,7 +337,7 @@ func (h *host) enter(v kintsugi.View) {
 	}
 }
 
-// connect connects a replica to the one before it.
+// connect connects a replica to its predecessor.
 func (n *node) connect() {
 	w, chain := n.h.w, n.h.view.Chains[n.id]
 	at := slices.Index(chain, n.h.id)
@@ -364,7 +365,7 @@ func (n *node) connect() {
 	})
 }
 
-// send hands a message down, with the data that belongs to it.
+// send sends a message to the next replica, with the data that belongs to it.
 func (n *node) send(m kintsugi.ChainMessage) {
 	w, to, sum, now := n.h.w, n.after, n.sum, n.now
 	if s, ok := m.(kintsugi.Snapshot); ok {
@@ -438,7 +439,7 @@ func (n *node) apply(c kintsugi.Commit) {
 	})
 }
 
-// hear lets a replica hear what has waited.
+// hear delivers the messages that have waited.
 func (n *node) hear() {
 	later := n.later
 	n.later = nil
@@ -447,7 +448,7 @@ func (n *node) hear() {
 	}
 }
 
-// answer gives an answer to the one before, or to the conductor.
+// answer answers the predecessor, or the conductor.
 func (n *node) answer(m kintsugi.ReplicaMessage) {
 	w, chain := n.h.w, n.h.view.Chains[n.id]
 	if at := slices.Index(chain, n.h.id); at > 0 {
@@ -472,7 +473,7 @@ func (n *node) answer(m kintsugi.ReplicaMessage) {
 	})
 }
 
-// perform carries out what a host's conductor owes.
+// perform carries out what the Ready of a host's conductor says.
 func (h *host) perform() {
 	ready := h.conductor.Ready()
 	for _, m := range ready.ToShards {
@@ -496,7 +497,8 @@ func (h *host) perform() {
 	}
 }
 
-// release notes what a step counts. It may be released again, by another conductor, and then it counts the same.
+// release notes what a step counts. Another conductor may release it again, and then it must count
+// the same.
 func (w *chains) release(h *host, e kintsugi.StepEvent) {
 	var counted []kintsugi.Weighted
 	text := ""
@@ -527,7 +529,7 @@ func (w *chains) version(id kintsugi.ShardID, step kintsugi.Step) uint64 {
 	return v
 }
 
-// hello connects a worker with the conductor of the view that counts.
+// hello connects a worker with the conductor of the newest view.
 func (w *chains) hello(x *hand) {
 	if x.dead {
 		return
@@ -542,7 +544,7 @@ func (w *chains) hello(x *hand) {
 	})
 }
 
-// tell is what a worker does about a word of its conductor.
+// tell is what a worker does about a message of its conductor.
 func (w *chains) tell(h *host, x *hand, m kintsugi.ConductorMessage) {
 	view := h.view.Number
 	w.queue = append(w.queue, func() {

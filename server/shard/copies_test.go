@@ -8,21 +8,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// relaxed is a chain whose replicas get copies, and a conductor of one more shard, which may be slower.
+// relaxed is a chain whose replicas get copies, and the conductor of one more shard, which may be
+// slower.
 type relaxed struct {
 	t     *testing.T
 	rng   *rand.Rand
 	every kintsugi.Step
-	links []*copyLink // by replica: from the one before it; the head has none
+	links []*copyLink // by replica: from its predecessor; the head has none
 	cores []*shard.Replica
-	has   []map[kintsugi.Step]kintsugi.Fence // by replica: the decision of each version that it has had
+	has   []map[kintsugi.Step]kintsugi.Fence // by replica: the decisions of the versions that it has had
 
 	fence, decided kintsugi.Fence
 	open           kintsugi.Step // decided and not released; 0: none
-	stable         bool          // the open step is, at this shard
+	stable         bool          // the open step is stable at this shard
 	released       kintsugi.Step
 	of             map[kintsugi.Step]kintsugi.Fence // the decision of each released step
-	apply          *kintsugi.Commit                 // that the head is at
+	apply          *kintsugi.Commit                 // which the head is applying
 	attempts       uint64
 }
 
@@ -53,13 +54,13 @@ func newRelaxed(t *testing.T, seed uint64) *relaxed {
 	return w
 }
 
-// follow returns what replica i says first to the one before it.
+// follow returns the first message of replica i to its predecessor.
 func (w *relaxed) follow(i int) kintsugi.Follow {
 	w.attempts++
 	return w.cores[i].Follow(kintsugi.ServerID(i), w.attempts)
 }
 
-// connect connects replica i to the one before it; what was on the way is lost.
+// connect connects replica i to its predecessor. Messages on the way are lost.
 func (w *relaxed) connect(i int) {
 	w.links[i] = nil
 	plan, err := w.cores[i-1].Followed(w.follow(i))
@@ -102,7 +103,7 @@ func (w *relaxed) perform(i int) {
 	}
 }
 
-// next lets one thing happen.
+// next makes one thing happen.
 func (w *relaxed) next() {
 	switch i := 1 + w.rng.IntN(2); w.rng.IntN(12) {
 	case 0:
@@ -156,15 +157,15 @@ func (w *relaxed) commit(step kintsugi.Step) {
 	w.perform(0)
 }
 
-// release says that the other shard has the open step, too.
+// release makes the other shard have the open step too.
 func (w *relaxed) release() {
 	w.released, w.of[w.open], w.open, w.stable = w.open, w.decided, 0, false
 	w.cores[0].Handle(kintsugi.Released{Line: 1, Fence: w.fence, Step: w.released})
 	w.perform(0)
 }
 
-// die ends the head and whoever is between it and replica i: that one heads the shard on a line
-// that begins at a step. It returns the version that it falls back to.
+// die ends the head and all replicas between it and replica i, which then heads the shard on a line
+// that begins at a step. It returns the version to which the shard falls back.
 func (w *relaxed) die(i int, begins kintsugi.Step) kintsugi.Step {
 	r := w.cores[i].FallBack(2, 2)
 	r.Place(false, i == 1)
@@ -179,10 +180,10 @@ func (w *relaxed) die(i int, begins kintsugi.Step) kintsugi.Step {
 	return taken.Saved[0]
 }
 
-// However messages fall, connections break and steps are decided anew: when a head dies, the next
-// replica, once it is whole, has a version that lacks fewer released steps than lie between two
-// copies, and that is a released one, or the one that the others begin with. So has the third when
-// the next dies with the head, but that it may lack more.
+// In whatever order messages arrive, connections break and steps are decided anew: when a head
+// dies, the next replica, once it is whole, has a version that lacks fewer released steps than lie
+// between two copies. That version is released, or the one at which the other shards begin. The
+// same holds for the third replica if the next dies with the head, except that it may lack more.
 func TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies(t *testing.T) {
 	most, steps, deaths := make(map[kintsugi.Step]kintsugi.Step), kintsugi.Step(0), 0
 	for seed := range uint64(1600) {
@@ -224,9 +225,9 @@ func TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies(t *testing.T) {
 	}
 }
 
-// A replica that has come in while a step was stable here and nowhere else has a copy of it alone.
-// It is not whole before that step is released: it may be decided anew, and the head die before the
-// replica has the other one.
+// A replica that came in while a step was stable at this shard and not at others has a copy of that
+// step alone. It is not whole before the step is released: the step may be decided anew, and the
+// head may die before the replica has a copy of the other decision.
 func TestACopyOfAStepThatIsNotReleasedMakesNobodyWhole(t *testing.T) {
 	head, next := shard.New(0, 1, 1, 1, 0), shard.New(0, 1, 1, 1, 0)
 	for i, r := range []*shard.Replica{head, next} {
@@ -263,7 +264,7 @@ func TestACopyOfAStepThatIsNotReleasedMakesNobodyWhole(t *testing.T) {
 	}
 }
 
-// When nothing is on the way any more, every replica has the newest copy that is due.
+// When no messages are on the way any more, every replica has the newest copy that is due.
 func TestCopiesReachTheWholeChain(t *testing.T) {
 	for seed := range uint64(100) {
 		w := newRelaxed(t, seed)

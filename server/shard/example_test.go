@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// A replica by itself: a push arrives, a commit counts it, and once the step is released its version may
-// be read.
+// A replica by itself: a push arrives, a commit counts it, and once the step is released, its
+// version may be read.
 func Example() {
 	r := shard.New(0, 1, 1, 1, 0)
 	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 7})

@@ -19,7 +19,8 @@ func both(n kintsugi.Step) kintsugi.Commit {
 	return c
 }
 
-// steady returns a replica that foresees, after two steps that have weighed both members alike.
+// steady returns a replica that foresees a commit, after two steps that have weighed both members
+// equally.
 func steady(t *testing.T) *shard.Replica {
 	t.Helper()
 	r := taken(t)
@@ -42,7 +43,8 @@ func finish(r *shard.Replica, c kintsugi.Commit) {
 	r.Ready()
 }
 
-// The commit is foreseen when the last member begins to push, and nothing of the step is said before it comes.
+// The commit is foreseen when the last member begins to push, and nothing of the step is visible
+// before it comes.
 func TestACommitIsForeseenWhenTheLastMemberBegins(t *testing.T) {
 	r := steady(t)
 	r.Begin(push(1, 2))
@@ -67,7 +69,7 @@ func TestACommitIsForeseenWhenTheLastMemberBegins(t *testing.T) {
 	}
 }
 
-// What a release says of the next commit is part of what is foreseen.
+// What a release says about the next commit is part of what is foreseen.
 func TestWhatTheNextCommitWantsIsForeseen(t *testing.T) {
 	r := steady(t)
 	hold(t, r, push(0, 2), push(1, 2))
@@ -81,7 +83,8 @@ func TestWhatTheNextCommitWantsIsForeseen(t *testing.T) {
 	}
 }
 
-// Whatever the commit says otherwise overturns what was foreseen, and the step is applied as it says.
+// If the commit differs in anything from what was foreseen, that is discarded, and the step is
+// applied as the commit says.
 func TestAnotherCommitOverturnsWhatWasForeseen(t *testing.T) {
 	for name, change := range map[string]func(*kintsugi.Commit){
 		"a weight":       func(c *kintsugi.Commit) { c.Counted[0].Weight = 2 },
@@ -101,7 +104,7 @@ func TestAnotherCommitOverturnsWhatWasForeseen(t *testing.T) {
 	}
 }
 
-// Bytes that will not be counted, or that come again, overturn it before any commit.
+// If bytes will not be counted, or come again, what was foreseen is discarded before any commit.
 func TestBytesThatGoOverturnWhatWasForeseen(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -132,7 +135,7 @@ func TestBytesThatGoOverturnWhatWasForeseen(t *testing.T) {
 	}
 }
 
-// Nothing is foreseen where it would be a guess.
+// Nothing is foreseen if it would be a guess.
 func TestWhatIsNotSteadyIsNotForeseen(t *testing.T) {
 	for name, prepare := range map[string]func() *shard.Replica{
 		"weights that change": func() *shard.Replica {

@@ -7,10 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// A replica goes on in a later view of its line where it stands: it answers for the step that it
-// has applied, holds no push any more, and takes another decision of that step in place of it. The
-// bytes of a later view are counted from its beginning: a conductor, who takes the difference
-// between two answers, must not be told those of the view before with the first.
+// A replica goes on in a later view of its line at the step where it stands. It answers for the
+// step that it has applied, holds no push any more, and takes another decision of that step in its
+// place. The bytes of a view are counted from its beginning: a conductor takes the difference
+// between two answers, and must not be told of the previous view's bytes with the first.
 func TestAReplicaGoesOnInALaterView(t *testing.T) {
 	r := taken(t)
 	step(t, r, 1)
@@ -20,20 +20,21 @@ func TestAReplicaGoesOnInALaterView(t *testing.T) {
 	goesOn(t, r.GoOn(2, false, false))
 }
 
-// One whose process is another one stands there as well.
+// A replica in a new process stands there as well.
 func TestAReplicaIsRecalledWhereAnEarlierLifeHasLeftIt(t *testing.T) {
 	r := shard.New(3, 2, 1, 2, 1)
 	answer := kintsugi.Stable{Shard: 3, Fence: 1, Step: 2, Products: []kintsugi.Products{{SquaredNorm: 3}}, Pushed: 700, Pulled: 900}
 	r.Recall([]kintsugi.Commit{commit(1, 1, 1, push(0, 0)), commit(1, 1, 2, push(0, 1))}, answer)
 	goesOn(t, r)
-	base := shard.New(3, 2, 1, 2, 0) // nothing but what the line began with
+	base := shard.New(3, 2, 1, 2, 0) // it has only what the line began with
 	base.Recall(nil, kintsugi.Stable{})
 	if base.Handle(kintsugi.Take{Line: 1, View: 2, Fence: 5}); base.Ready().Replies[0].(kintsugi.Taken).Applied != 0 {
 		t.Error("a new line has taken steps")
 	}
 }
 
-// goesOn checks a replica in view 2 that has released step 1 and applied step 2, which counts slot 0.
+// goesOn checks a replica in view 2 that has released step 1 and applied step 2, which counts slot
+// 0.
 func goesOn(t *testing.T, r *shard.Replica) {
 	t.Helper()
 	if r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 4}) {

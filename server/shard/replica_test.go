@@ -15,7 +15,7 @@ func push(slot kintsugi.Slot, version kintsugi.Step) kintsugi.PushID {
 	return kintsugi.PushID{Line: 1, Slot: slot, Incarnation: 1, Version: version}
 }
 
-// members counts the first life of slots 0 and 1 on versions of at least oldest.
+// members counts the first lives of slots 0 and 1, on version oldest or newer.
 func members(oldest kintsugi.Step) []kintsugi.Countable {
 	return []kintsugi.Countable{{Slot: 0, Incarnation: 1, Oldest: oldest}, {Slot: 1, Incarnation: 1, Oldest: oldest}}
 }
@@ -91,8 +91,8 @@ func TestAPushIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
-// A push may be late for a step that is decided and not yet released. Were its worker told to go on with the newest
-// released version, it would find the one that it computed on.
+// A push may be too late for a step that is decided and not yet released. If its worker were told
+// to go on with the newest released version, that would be the version it computed on.
 func TestALatePushWaitsForTheVersionThatMadeItLate(t *testing.T) {
 	r := taken(t)
 	hold(t, r, push(0, 0))
@@ -114,7 +114,7 @@ func TestARepeatedPushIsHeldOnce(t *testing.T) {
 	if v, _ := r.Begin(push(0, 0)); v != shard.Have {
 		t.Errorf("a push that is held has verdict %d, want %d", v, shard.Have)
 	}
-	r.Drop(push(0, 0)) // a second stream breaks: what is whole stays
+	r.Drop(push(0, 0)) // a second stream breaks; what is complete stays
 	if v, _ := r.Begin(push(0, 0)); v != shard.Have {
 		t.Errorf("after a broken repetition it has verdict %d, want %d", v, shard.Have)
 	}
@@ -137,7 +137,7 @@ func TestABrokenWorkerCannotFillTheMemory(t *testing.T) {
 	if v, reason := r.Begin(p); v != shard.Refuse || !strings.Contains(reason, "it must wait") {
 		t.Errorf("one push too many has verdict %d, %q", v, reason)
 	}
-	hold(t, r, push(1, 0)) // the others are not concerned
+	hold(t, r, push(1, 0)) // the other slots are not affected
 }
 
 func TestAPushThatIsVoidedWhileItLandsIsRefusedInTheEnd(t *testing.T) {
@@ -229,8 +229,8 @@ func TestARepeatedCommitIsAppliedOnceAndAnsweredUnderTheLastFence(t *testing.T) 
 	}
 }
 
-// What a conductor that is superseded has decided is not begun any more: the present one may decide
-// the step anew, and lets workers begin again on the version before.
+// A decision of a superseded conductor is not begun any more: the present conductor may decide the
+// step anew, and lets workers begin again on the version before.
 func TestACommitOfASupersededConductorIsNotBegun(t *testing.T) {
 	r := taken(t)
 	r.Begin(push(0, 0))
@@ -249,8 +249,8 @@ func TestACommitOfASupersededConductorIsNotBegun(t *testing.T) {
 	}
 }
 
-// A stream that broke may be read when the one in its place is long in use. Who was a member when
-// it was written is not who is one now.
+// A stream that broke may be read when its successor has long been in use. The members that it
+// names are not the present ones.
 func TestMembersThatAreReadLateChangeNothing(t *testing.T) {
 	r := taken(t)
 	known := func(change uint64, list []kintsugi.Countable) bool {
@@ -279,9 +279,9 @@ func TestMembersThatAreReadLateChangeNothing(t *testing.T) {
 	}
 }
 
-// A replica that has caught up is waited for, and what it had said on a stream that broke before
-// must not make the head go on without it. Where the word that it has caught up was lost with its
-// stream, it says again that it lacks something, and is believed.
+// A replica that has caught up is waited for. What it said on an earlier stream, which is read
+// late, must not make the head go on without it. If its message that it has caught up was lost with
+// a stream, it says again that it lacks something, and that counts.
 func TestAReplicaIsWhatItHasSaidLast(t *testing.T) {
 	head := shard.New(3, 2, 1, 1, 0)
 	head.Place(false, true)
@@ -319,8 +319,8 @@ func TestAReplicaIsWhatItHasSaidLast(t *testing.T) {
 	}
 }
 
-// One that is catching up is not waited for: it is told that a step is released while it applies
-// that, and takes the word afterwards.
+// A replica that is catching up is not waited for. It may be told of a step's release while it
+// applies the step, and takes the release afterwards.
 func TestWhoIsToldThatAStepIsReleasedAppliesItFirst(t *testing.T) {
 	r := shard.New(3, 2, 1, 1, 0)
 	r.Lack()
@@ -344,8 +344,9 @@ func TestWhoIsToldThatAStepIsReleasedAppliesItFirst(t *testing.T) {
 	}
 }
 
-// A higher deciding fence replaces a step that is not released: the step is applied again, from the released
-// version, whether the first decision was applied, is being applied, or waits for a push.
+// A decision under a higher fence replaces a step that is not released. The step is applied again,
+// from the released version, whether the first decision was applied, is being applied, or waits for
+// a push.
 func TestAHigherDecisionReplacesAnUnreleasedStep(t *testing.T) {
 	for _, state := range []string{"waiting", "applying", "applied"} {
 		r := taken(t)
@@ -360,7 +361,7 @@ func TestAHigherDecisionReplacesAnUnreleasedStep(t *testing.T) {
 			r.Applied(1, nil, 0, 0, 0)
 		}
 		r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
-		if state == "applying" { // the answer says whether the decision before is applied, so it has to wait
+		if state == "applying" { // the answer says whether the first decision is applied, so it has to wait
 			if replies := r.Ready().Replies; len(replies) > 0 {
 				t.Fatalf("%s: Take is answered by %+v", state, replies)
 			}

@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// begun returns a replica that goes on with r on line 2, taken by the conductor there, and what it answered.
+// begun returns a replica that goes on with r on line 2, taken by the conductor there, and its
+// answer.
 func begun(t *testing.T, r *shard.Replica) (*shard.Replica, kintsugi.Taken) {
 	t.Helper()
 	next := r.Continue(2, 2)
@@ -28,7 +29,7 @@ func answer(t *testing.T, r *shard.Replica) kintsugi.Taken {
 func TestAShardThatOutlivesItsLineBeginsTheNextWhereItIsTold(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		at   kintsugi.Step // adopted
+		at   kintsugi.Step // the step at which it is adopted
 	}{{"the released version", 1}, {"the one that was applied and not released", 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			r := taken(t)
@@ -92,7 +93,7 @@ func TestALostShardSaysOfWhatVersionsItIsAndBeginsAnywhere(t *testing.T) {
 	if told := answer(t, r); !reflect.DeepEqual(told, want) {
 		t.Fatalf("it answers %+v, want %+v", told, want)
 	}
-	// It waits, and the line is given up for the next one: it is as lost there.
+	// It waits, and the line is given up for the next one, where the shard is lost as well.
 	again := r.Continue(3, 3)
 	again.Handle(kintsugi.Take{Line: 3, View: 3, Fence: 6})
 	if told := again.Ready().Replies[0].(kintsugi.Taken); told.Standing != kintsugi.Lost || !reflect.DeepEqual(told.Saved, saved) {
@@ -121,7 +122,7 @@ func TestPushesStayBehindOnTheirLine(t *testing.T) {
 	}
 }
 
-// planned releases a step with the wish to save chunks, and returns what is owed then.
+// planned releases a step with the wish to save chunks, and returns what is to be done then.
 func planned(t *testing.T, r *shard.Replica, n kintsugi.Step, save bool, chunks ...kintsugi.ChunkID) shard.Ready {
 	t.Helper()
 	hold(t, r, push(0, n-1))
@@ -146,7 +147,7 @@ func TestChunksAreSavedAsTheConductorHasPlanned(t *testing.T) {
 	if ready := r.Ready(); ready.Run != nil {
 		t.Errorf("a repetition is saved again: %+v", ready.Run)
 	}
-	ready = planned(t, r, 3, false, 1) // of a conductor that has taken over: the save before is under way
+	ready = planned(t, r, 3, false, 1) // of a conductor that has taken over while the earlier save is under way
 	if len(ready.Replies) != 1 || ready.Replies[0].(kintsugi.Saved).Err == "" || ready.Run != nil {
 		t.Errorf("two saves meet: %+v", ready)
 	}
