@@ -6,7 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A model of two tensors, cut in chunks, and its chunks dealt to two shards.
+// A model of two tensors is cut into chunks, and the chunks are dealt to two shards.
 func ExampleNewLayout() {
 	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{
 		{Name: "w", Shape: []int{6, 8}},

@@ -12,8 +12,8 @@ var lenet = []Tensor{
 	{"fc3/w", []int{84, 10}}, {"fc3/b", []int{10}},
 }
 
-// Chunks tile the vector in order, never cross a tensor, hold whole rows unless one row is longer than
-// the limit, and stay under it.
+// Chunks cover the vector in order, never cross a tensor, stay under the limit, and hold whole rows
+// unless a row is longer than the limit.
 func TestChunksTileTheModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	models := [][]Tensor{lenet, {{"x", []int{1}}}, {{"big", []int{3, 1 << 20}}, {"b", []int{7}}}}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The words of doc.go are those that readers look up in docs/glossary.md: one that is added here
-// and not there is used before it is defined.
+// The terms of doc.go are those that readers look up in docs/glossary.md. A term that is only in
+// one of them is not explained to its readers.
 func TestTheGlossaryHasEveryWordOfTheCode(t *testing.T) {
 	code, err := os.ReadFile("doc.go")
 	if err != nil {

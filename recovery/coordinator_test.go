@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // limit bounds every test.
 const limit = 30 * time.Second
 
-// cluster is a real etcd, and what a test does with it.
+// cluster is a real etcd, with what a test does to it.
 type cluster struct {
 	t    *testing.T
 	ctx  context.Context
@@ -64,7 +64,7 @@ func (c *cluster) dial() *etcd.Client {
 	return client
 }
 
-// serve registers a life of server i. Its lease is long: only Close or a later life ends it.
+// serve registers a life of server i. Its lease is long, so only Close or a later life ends it.
 func (c *cluster) serve(i uint32) *etcd.Registration {
 	c.t.Helper()
 	r, err := c.Register(c.ctx, etcd.Server, i, map[string]string{"address": fmt.Sprintf("host%d:7000", i)}, time.Minute)
@@ -75,7 +75,8 @@ func (c *cluster) serve(i uint32) *etcd.Registration {
 	return r
 }
 
-// coordinate runs a coordinator of its own connection until stop is called, which waits for its end.
+// coordinate runs a coordinator with its own connection until stop is called, which waits for its
+// end.
 func (c *cluster) coordinate(cfg Config) (stop func()) {
 	c.t.Helper()
 	cfg.Etcd = c.dial()
@@ -102,7 +103,7 @@ func (c *cluster) coordinate(cfg Config) (stop func()) {
 	return stop
 }
 
-// await returns the first view with at least the number.
+// await returns the first view with at least that number.
 func (c *cluster) await(views <-chan kintsugi.View, number kintsugi.ViewNumber) kintsugi.View {
 	c.t.Helper()
 	for v := range views {
@@ -176,7 +177,7 @@ func (j *journal) count(text string) int {
 	return strings.Count(j.b.String(), text)
 }
 
-// told hands log lines on.
+// told sends log lines on.
 type told chan string
 
 func (l told) Write(p []byte) (int, error) {
@@ -221,8 +222,8 @@ func TestTheFirstViewComesWhenAllServersHaveRegistered(t *testing.T) {
 	}
 }
 
-// Nothing happens any more, and the time passes: a server that stays away is left out. When it is
-// back it is sent its shard, and has it again when it says so.
+// Nothing more happens, and time passes: a server that stays away is left out. When it is back, it
+// is sent its shard, and heads it again when it says that it has it.
 func TestAServerThatStaysAwayIsLeftOutInTime(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)
@@ -285,14 +286,15 @@ func TestAServerThatIsAwayHoldsTheViewUpUntilItIsBack(t *testing.T) {
 	if err := leaving.Close(c.ctx); err != nil {
 		t.Fatal(err)
 	}
-	c.serve(0) // would bring a view, if everybody were there
+	c.serve(0) // this would lead to a view if all servers were there
 	c.serve(1)
 	if v := c.await(views, 2); v.Servers[0].Incarnation != 2 || v.Servers[1].Incarnation != 2 {
 		t.Errorf("view %d names %+v", v.Number, v.Servers)
 	}
 }
 
-// Only who begins takes the place where checkpoints lie; a coordinator that is started again goes on under the same id.
+// Only a run that begins takes the place of its checkpoints. A coordinator that is started again
+// goes on under the same id.
 func TestARunBeginsOnceUnderAnIDOfItsOwn(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)
@@ -409,8 +411,8 @@ func TestAFailoverWaitsForTheStore(t *testing.T) {
 	c.awaitWord("")
 }
 
-// An etcd that was slow may not have taken the word that nothing is waited for. What is waited for
-// next is told all the same: else people would read that of before.
+// A slow etcd may not have taken the message that nothing is waited for. The next wait is reported
+// nevertheless, since people would otherwise read the earlier one.
 func TestWhatIsWaitedForIsToldWhereNobodyKnowsWhatWas(t *testing.T) {
 	c := newCluster(t)
 	lead, err := c.Campaign(c.ctx, "this", time.Second)
@@ -444,8 +446,8 @@ func TestWhatIsWaitedForIsToldWhereNobodyKnowsWhatWas(t *testing.T) {
 	c.awaitWord("looking for it")
 }
 
-// A large checkpoint on a slow store takes longer to read than etcd may take to answer, and is what
-// the view starts from all the same. A coordinator that ends does not wait for it.
+// A large checkpoint on a slow store takes longer to read than etcd may take to answer. The view
+// begins from it nevertheless. A coordinator that ends does not wait for it.
 func TestACheckpointMayTakeLongToFind(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)
@@ -470,7 +472,7 @@ func TestACheckpointMayTakeLongToFind(t *testing.T) {
 	if v := c.await(views, 1); v.RestoreStep != 70 {
 		t.Errorf("view %+v", v)
 	}
-	hangs.Store(true) // it asks no more before somebody comes
+	hangs.Store(true) // it asks no more before another server comes
 	c.serve(0)
 	<-asked
 	const word = "server/0 came back as incarnation 2; its shard is lost; looking for the newest checkpoint"
@@ -499,7 +501,8 @@ func TestAServerWithoutAnAddressIsNotThere(t *testing.T) {
 	}
 }
 
-// Who cuts the parameters elsewhere, or misreads messages, would be silent for ever, and so would be who waits for him.
+// A process that cuts the parameters otherwise, or misreads messages, would be silent for ever, and
+// so would those who wait for it.
 func TestWhoHasOtherTermsIsNotTakenIn(t *testing.T) {
 	mine := kintsugi.Terms{Protocol: 1, Model: 5}
 	for _, other := range []kintsugi.Terms{{Protocol: 2, Model: 5}, {Protocol: 1, Model: 6}} {

@@ -16,7 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
-// body is a server as its pulse is felt: a port with somebody behind it, who answers or not.
+// body is a server as a coordinator observes it: a port that answers, or does not.
 type body struct {
 	net.Listener
 	mu    sync.Mutex
@@ -45,7 +45,7 @@ func (b *body) breaks() {
 	b.conns = nil
 }
 
-// live registers a server whose pulse can be felt; deaf: it listens and never answers.
+// live registers a server whose port can be reached; deaf: it listens and never answers.
 func (c *cluster) live(i uint32, deaf bool) *body {
 	c.t.Helper()
 	lis, err := transport.Listen("127.0.0.1:0")
@@ -68,7 +68,7 @@ func (c *cluster) live(i uint32, deaf bool) *body {
 	return b
 }
 
-// says lets it say that it does not reach others.
+// says makes it report that it does not reach others.
 func (b *body) says(c *cluster, apart ...kintsugi.Life) {
 	c.t.Helper()
 	if err := b.place.Tell(c.ctx, map[string]any{"address": b.Addr().String(), "apart": apart}); err != nil {
@@ -76,8 +76,8 @@ func (b *body) says(c *cluster, apart ...kintsugi.Life) {
 	}
 }
 
-// The lease of a server that dies lives for a minute; the view without it comes at once. A connection that breaks is no
-// death: the server is in the next view still.
+// The lease of a server that dies lasts for a minute, but the view without it comes at once. A
+// connection that breaks is not a death: that server is still in the next view.
 func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath(t *testing.T) {
 	c := newCluster(t)
 	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2}})
@@ -104,7 +104,8 @@ func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeat
 	}
 }
 
-// Whose pulse is not felt may reach etcd still, and say there whom it does not reach: it is not taken in for that.
+// A server that the coordinator does not reach may still reach etcd, and report there which servers
+// it does not reach. It is not taken in for that.
 func TestWhatADeadServerSaysDoesNotBringItBack(t *testing.T) {
 	c := newCluster(t)
 	c.coordinate(Config{Roster: roster.Config{Servers: 4, Replicas: 2}})
@@ -126,7 +127,7 @@ func TestWhatADeadServerSaysDoesNotBringItBack(t *testing.T) {
 	}
 }
 
-// Two that are alive and do not reach each other: one of them is out until they do.
+// Two servers are alive and do not reach each other. One of them is left out until they do.
 func TestOfTwoServersThatDoNotReachEachOtherOneIsOut(t *testing.T) {
 	c := newCluster(t)
 	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2, Settle: 100 * time.Millisecond}})
@@ -146,7 +147,7 @@ func TestOfTwoServersThatDoNotReachEachOtherOneIsOut(t *testing.T) {
 	}
 }
 
-// One that listens and does not answer is taken for dead after a while.
+// A server that listens and does not answer is taken for dead after a while.
 func TestAServerOfChainsThatIsSilentIsOutOfTheView(t *testing.T) {
 	c := newCluster(t)
 	c.coordinate(Config{Roster: roster.Config{Servers: 2, Replicas: 2}})
@@ -158,8 +159,8 @@ func TestAServerOfChainsThatIsSilentIsOutOfTheView(t *testing.T) {
 	}
 }
 
-// That this process is not let in says nothing of the server, which answers. One whose own
-// certificate is not believed can be reached by nobody.
+// If a server refuses this coordinator's certificate, it has answered, so it is alive. A server
+// whose own certificate is not trusted can be reached by nobody.
 func TestACoordinatorThatIsRefusedTakesNobodyForDead(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, other} {

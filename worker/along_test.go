@@ -30,7 +30,7 @@ func TestGradientsAreMeasuredAlongTheDisplacementBetweenTheirVersions(t *testing
 		own     float64
 		want    kintsugi.Along
 	}{
-		{4, []float32{1, 1}, []float32{3, 5}, true, 9, kintsugi.Along{}}, // the first: nothing came before
+		{4, []float32{1, 1}, []float32{3, 5}, true, 9, kintsugi.Along{}}, // the first gradient: there is none before it
 		{5, []float32{0, 3}, []float32{7, 1}, true, 2, kintsugi.Along{Known: true, Dot: -7 + 2, Earlier: true, Before: -3 + 10, Own: 9}},
 		{6, []float32{2, 3}, []float32{9, 9}, false, 0, kintsugi.Along{}}, // given up
 		{7, []float32{2, 4}, []float32{8, 6}, true, 1, kintsugi.Along{Known: true, Dot: 6}},
@@ -41,7 +41,7 @@ func TestGradientsAreMeasuredAlongTheDisplacementBetweenTheirVersions(t *testing
 			t.Errorf("version %d: got %+v, want %+v", step.version, got, step.want)
 		}
 	}
-	// A session that breaks after the gradient was begun leaves nothing of use in its memory.
+	// A session that breaks after the gradient was begun leaves nothing useful in its memory.
 	a.begin(id(11), []float32{1, 1}, grads)
 	if got := a.begin(id(11), []float32{1, 1}, grads); !got.Known || got.Earlier {
 		t.Errorf("after a gradient that was begun and not ended: %+v", got)

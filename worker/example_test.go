@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// A model is a function of the parameters and the push id, and of nothing else: a worker that dies and comes
+// A model depends on nothing but the parameters and the push id, so a worker that dies and comes
 // back computes the same gradient. This one fits a constant to noisy measurements of 3.
 func ExampleGradient() {
 	var gradient worker.Gradient = func(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // outOf returns what a worker keeps of an outage in which it computes n gradients: by push, the
-// first gradient and how many they are.
+// first gradient and the number of gradients.
 func outOf(t *testing.T, rule kintsugi.KeepRule, n int, before func(w *worker)) (kept []string) {
 	t.Helper()
 	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{4}}})
@@ -44,7 +44,7 @@ func outOf(t *testing.T, rule kintsugi.KeepRule, n int, before func(w *worker)) 
 	w.outage.begin(t.Context(), w)
 	select {
 	case <-enough:
-	case <-w.outage.ended: // it is astray
+	case <-w.outage.ended: // the path has gone astray
 	}
 	if err := w.outage.end(); err != nil {
 		t.Fatal(err)
@@ -60,9 +60,9 @@ func newQueue(rule kintsugi.KeepRule) *kept.Queue {
 	return kept.New(kept.Config{Rule: rule, Values: 4, Most: keptArrays})
 }
 
-// Of what has gone out in a session, whichever, a head may have bytes, and takes no others for the
-// id: two heads would have two gradients under one id. So the gradient that comes next stays as it
-// is if it has, and others that have are passed over.
+// A head may have bytes of anything that has gone out in any session, and takes no other bytes
+// under its id, since two heads would then have two gradients under one id. So the next gradient
+// stays as it is if it has gone out, and others that have are skipped.
 func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 	id := func(seq uint32) kintsugi.PushID {
 		return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq}
@@ -84,7 +84,7 @@ func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 			w.comes(id(0))
 			w.goesOut(id(0))
 			w.passed(id(0))
-			w.comes(id(0)) // a step may be released by now that counts it
+			w.comes(id(0)) // a step that counts it may be released by now
 		}, []string{"1:4 first false"}},
 		{"tickets of several went out, and the next session began with the first", func(w *worker) {
 			for seq := range uint32(3) {
@@ -130,8 +130,8 @@ func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A worker that trains on by itself has moved its parameters: a gradient that went out before it
-// did cannot be made again.
+// A worker that trains on by itself has moved its parameters. A gradient that went out before that
+// cannot be computed again.
 func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
 	id := func(seq uint32) kintsugi.PushID {
 		return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq}
@@ -148,9 +148,9 @@ func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
 	}
 }
 
-// A worker that trains on by itself may do so with too long a rate for the slope that it is on.
-// What came of that is dropped as soon as losses are several times what they were, whatever a
-// single batch gives, and not only when they are no numbers any more.
+// A worker that trains on by itself may do so with a rate that is too large for the slope. Its path
+// is dropped as soon as losses are several times what they were, whatever a single batch gives, and
+// not only when they are NaN.
 func TestAPathThatLeadsAstrayIsDropped(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -13,8 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whoever has started a worker whose way to a server is blocked must be told: nobody else knows of
-// it. Once is enough, and what lasts a moment is no news.
+// If a worker's way to a server is blocked, whoever started the worker must be told, since nobody
+// else knows. Once in a view is enough, and a failure that lasts a moment is not reported.
 func TestTriesInVainAreToldOnceInAView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{8}}})

@@ -7,7 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A server whose connection breaks takes what it lends along, once; a setting that is wrong is so each time.
+// If a server's connection breaks once, the memory that it lent is gone once; a wrong setting fails
+// each time.
 func TestThatMemoryCannotBeSharedIsBelievedAfterThreeSessions(t *testing.T) {
 	w, cut := &worker{}, notShared{errors.New("readlink: no such file")}
 	for i, s := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
-// cluster is a run of a model of 400 MB on servers with hosts of their own.
+// cluster is a run of a model of 400 MB, with each server on its own host.
 func cluster() choose.Conditions {
 	return choose.Conditions{
 		Servers: 4, Workers: 8, Hosts: 4, Model: 4e8, State: 1.2e9, Step: 1, ProcessEvery: 86400, HostEvery: 7 * 86400,
@@ -54,19 +54,19 @@ func TestWhatIsChosenFollowsWhatIsDear(t *testing.T) {
 	}
 }
 
-// Young's formula, for the one option where it is known.
+// Young's formula, for the one option for which it is known.
 func TestFullCheckpointsAreAsFarApartAsYoungSays(t *testing.T) {
 	c := cluster()
 	c.HostEvery = math.Inf(1)
 	got := choose.Choose(c, []choose.Option{{Replicas: 1}}, nil)
-	save := 0.1 * c.State / 4 / c.Store // the tenth of a save by which steps are longer
+	save := 0.1 * c.State / 4 / c.Store // a tenth of a save: by that much steps beside it are longer
 	if want := int(math.Round(math.Sqrt(2 * save * c.ProcessEvery))); got.Every < want-1 || got.Every > want+1 {
 		t.Errorf("a checkpoint each %d steps, want %d", got.Every, want)
 	}
 }
 
-// More failures never cost less, dearer things are never chosen for being dearer, and what is
-// chosen is the least of all.
+// More failures never cost less, nothing is chosen because it became dearer, and the choice costs
+// least of all options.
 func TestCostsGrowWithWhatIsBad(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	log := func(lo, hi float64) float64 { return lo * math.Exp(rng.Float64()*math.Log(hi/lo)) }

@@ -10,22 +10,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
-// machine is a run in virtual time: what its steps and saves take, and how often it goes back.
+// machine is a run in virtual time: how long its steps and saves take, and how often it goes back.
 type machine struct {
-	step, noise float64 // seconds of a step, and which part of it a standard deviation is
-	took, slows float64 // seconds until a save is durable, and which part steps beside it are longer
+	step, noise float64 // seconds of a step, and their standard deviation as a share of that
+	took, slows float64 // seconds until a save is durable, and by which share steps beside it are longer
 	backEvery   float64
-	outages     bool // steps of a hundred times the length, one in a thousand
+	outages     bool // one step in a thousand is a hundred times as long
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// train runs the machine until end, in seconds, and returns how many were lost to saves and to steps
-// that were done again. apart is asked before each step; steps and saves are told to told, if it is not nil.
+// train runs the machine until end, in seconds. It returns how many seconds were lost to saves and
+// to steps that were made again. apart is asked before each step. told, if it is not nil, is told
+// of steps and saves.
 func (m machine) train(rng *rand.Rand, end float64, apart func(now float64, failures int) float64, told *choose.Interval) (lost float64) {
-	times := rand.New(rand.NewPCG(rng.Uint64(), 0)) // of failures: the same whatever is saved when
+	times := rand.New(rand.NewPCG(rng.Uint64(), 0)) // of failures: they do not depend on when something is saved
 	failures, fails := 0, times.ExpFloat64()*m.backEvery
-	begun, durableAt, kept := math.Inf(-1), math.Inf(1), 0.0 // of the newest save: begin, end; and what the newest durable one has
+	begun, durableAt, kept := math.Inf(-1), math.Inf(1), 0.0 // of the newest save: begin and end; and the time whose state the newest durable save has
 	for now := 0.0; now < end; {
 		if math.IsInf(durableAt, 1) && now-begun >= apart(now, failures) {
 			begun, durableAt = now, now+m.took
@@ -35,7 +36,7 @@ func (m machine) train(rng *rand.Rand, end float64, apart func(now float64, fail
 		if m.outages && rng.IntN(1000) == 0 {
 			lasts *= 100
 		}
-		if beside { // only while it is under way
+		if beside { // only while the save lasts
 			more := m.slows * min(lasts, durableAt-now)
 			lasts, lost = lasts+more, lost+more
 		}
@@ -53,13 +54,14 @@ func (m machine) train(rng *rand.Rand, end float64, apart func(now float64, fail
 			lost += now - kept
 			failures++
 			fails += times.ExpFloat64() * m.backEvery
-			begun, durableAt, kept = now, math.Inf(1), now // what it goes back to is as it was
+			begun, durableAt, kept = now, math.Inf(1), now // it goes back to that state
 		}
 	}
 	return lost
 }
 
-// best returns what runs of several seeds lose with the best of many fixed intervals, and which that is.
+// best returns what runs of several seeds lose with the best of many fixed intervals, and that
+// interval.
 func (m machine) best(seeds uint64, seconds float64) (lost, at float64) {
 	lost = math.Inf(1)
 	for apart := 2 * m.took; apart < m.backEvery; apart *= 1.3 {
@@ -74,8 +76,8 @@ func (m machine) best(seeds uint64, seconds float64) (lost, at float64) {
 	return lost / float64(seeds), at
 }
 
-// learn returns what they lose where each learns its interval, which believes in a day between
-// failures at first, and what the last one has come to.
+// learn returns what the runs lose if each learns its interval, with a day between failures as the
+// first assumption, and the interval and the cost that the last one has learnt.
 func (m machine) learn(seeds uint64, seconds float64) (lost, apart, cost float64) {
 	for seed := range seeds {
 		var i choose.Interval
@@ -88,8 +90,8 @@ func (m machine) learn(seeds uint64, seconds float64) (lost, apart, cost float64
 	return lost / float64(seeds), apart, cost
 }
 
-// What a run that learns its interval loses is compared with the best of many fixed ones, which
-// nobody knows beforehand.
+// The loss of a run that learns its interval is compared with that of the best of many fixed
+// intervals, which nobody knows beforehand.
 func TestALearntIntervalLosesLittleMoreThanTheBestFixedOne(t *testing.T) {
 	for name, m := range map[string]machine{
 		"small steps, cheap saves, a failure in an hour": {step: 1, noise: 0.1, took: 1, slows: 0.2, backEvery: 3600},

@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// How near does a save come to the disk, and a restore to memory? The bounds are the same bytes written
-// plainly and synced, and read plainly. Claim: a save runs at 0.8 of the plain write or better.
+// The benchmarks compare a save with a plain write and sync of the same bytes, and a restore with a
+// plain read. Claim: a save runs at 0.8 of the plain write or better.
 
 const benchValues = 16 << 20 // 64 MiB of parameters, and as much velocity
 

@@ -49,7 +49,7 @@ func TestCheckpointRestoresOnAnyNumberOfShards(t *testing.T) {
 	fsys := vfs.NewMem()
 	want := model(t, layout, kintsugi.RuleMomentum, 1)
 	m := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 1).mustSave(t, 10, want)
-	for _, shards := range []int{1, 3, 5, len(layout.Chunks) + 3} { // more shards than chunks: some are empty
+	for _, shards := range []int{1, 3, 5, len(layout.Chunks) + 3} { // with more shards than chunks, some are empty
 		for i, r := range layout.Split(shards) {
 			got, err := NewFlat(layout, r, kintsugi.RuleMomentum)
 			if err != nil {
@@ -162,12 +162,13 @@ func TestDamagedNewestFallsBackAndSaysSo(t *testing.T) {
 		if got, err := restoreAll(fsys, m, layout, rule); err != nil || !same(got, want) {
 			t.Errorf("%s: the checkpoint before does not restore: %v", name, err)
 		}
-		// Life goes on: a writer that opens now saves again, on what is whole.
+		// A writer that opens now saves again, beside what is intact.
 		mustTrainer(t, fsys, layout, rule, 2, 1, 2).mustSave(t, 20, want)
 	}
 }
 
-// Going on from an older checkpoint because a disk was away for a moment would silently lose work.
+// If a run went on from an older checkpoint because a disk was away for a moment, it would silently
+// lose work.
 func TestTransientErrorsDoNotFallBack(t *testing.T) {
 	layout := smallLayout(t)
 	mem := vfs.NewMem()
@@ -185,7 +186,7 @@ func TestTransientErrorsDoNotFallBack(t *testing.T) {
 	if m, _, err := Newest(failing(syscall.EACCES), testDir); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("no permission: got %v, error %v", m, err)
 	}
-	// An unreadable sector stays unreadable.
+	// A sector that cannot be read stays unreadable, so older checkpoints are tried.
 	if m, skipped, err := Newest(failing(syscall.EIO), testDir); err != nil || m.Step != 10 || len(skipped) != 1 {
 		t.Errorf("unreadable sector: got %v, skipped %v, error %v", m, skipped, err)
 	}
@@ -363,7 +364,8 @@ func TestDamagedChunkFallsBackToItsValueBefore(t *testing.T) {
 			t.Errorf("chunk %d comes from step %d, want %d", id, got.Saved[id], step)
 		}
 	}
-	// A full restore has no older value at that step: it says which chunk of which tensor is damaged.
+	// For a full restore there is no older value of that step. Its error says which chunk of which
+	// tensor is damaged.
 	_, err = restoreAll(fsys, m, layout, kintsugi.RuleSGD)
 	d, ok := errors.AsType[*Damage](err)
 	if !ok || d.Chunk != int64(e.Chunk) || d.Offset != e.Offset || d.File != s.Segments[0].File || d.Tensor != "fc1.weight" {
@@ -412,7 +414,7 @@ func checkSecondTry(t *testing.T, fault error) {
 	for n := 0; ; n++ {
 		mem := vfs.NewMem()
 		mustTrainer(t, mem, layout, kintsugi.RuleAdam, 1, 1, 1).mustSave(t, 10, model(t, layout, kintsugi.RuleAdam, 1))
-		first := 0 // operation of the save
+		first := 0 // first failing operation of the save
 		inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault { return vfs.FailAt(first+n, fault)(op) })
 		tr, err := openTrainer(inj, layout, kintsugi.RuleAdam, 1, 1, 1)
 		if err == nil {
@@ -475,7 +477,8 @@ func TestColdChunksBoundTheDisk(t *testing.T) {
 	}
 	limit := 2 * first.Live
 	for step := kintsugi.Step(2); step < 60; step++ {
-		// The same half of the chunks moves all the time; the others only follow when asked for.
+		// The same half of the chunks moves all the time. The others are saved only because Cold
+		// asks for them.
 		chunks := w.Cold(limit)
 		for id := kintsugi.ChunkID(0); id < 32; id++ {
 			chunks = append(chunks, id)

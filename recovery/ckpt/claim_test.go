@@ -19,14 +19,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// tenant is a run that saves into a place which others are given as well.
+// tenant is a run that saves into a place which other runs are given too.
 type tenant struct {
 	trainer
 	run   string
 	claim *Claim
 }
 
-// take has a run take the place, and opens its writers on the line that it gets.
+// take makes a run take the place, and opens its writers on its new line.
 func take(fsys vfs.FS, layout *kintsugi.Layout, run string) (*tenant, error) {
 	c, err := Take(fsys, testDir, Claim{Run: run, Name: "run " + run, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	if err != nil {
@@ -63,7 +63,7 @@ func (x *tenant) newest() (*Flat, error) {
 	return restoreAll(x.fs, m, x.layout, x.rule)
 }
 
-// running restores what was saved last of each chunk, of all that the run may read.
+// running restores the newest saved value of each chunk, among all that the run may read.
 func (x *tenant) running() (*Flat, error) {
 	f, err := NewFlat(x.layout, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(x.layout.Chunks))}, x.rule)
 	if err != nil {
@@ -73,7 +73,7 @@ func (x *tenant) running() (*Flat, error) {
 	return f, err
 }
 
-// mustFinish saves as a run does that has looked at whose the place is just before another one takes it.
+// mustFinish saves as a run does that checked whose the place is just before another run takes it.
 func (x *tenant) mustFinish(t *testing.T, step kintsugi.Step, f *Flat) {
 	t.Helper()
 	for _, w := range x.writers {
@@ -91,7 +91,7 @@ func mustTake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, run string) *t
 	return x
 }
 
-// onBoth runs a test over a file system and over an object store.
+// onBoth runs a test on a file system and on an object store.
 func onBoth(t *testing.T, f func(t *testing.T, fsys vfs.FS)) {
 	t.Run("folder", func(t *testing.T) { t.Parallel(); f(t, vfs.NewMem()) })
 	t.Run("object store", func(t *testing.T) { t.Parallel(); f(t, objectFS(t, &object.Mem{})) })
@@ -107,7 +107,8 @@ func TestTwoRunsInOnePlaceNeverReadEachOther(t *testing.T) {
 		if first.line == second.line {
 			t.Fatalf("both are on line %d", first.line)
 		}
-		// What the first has in flight still appears, of a later step than anything of the second.
+		// What the first run has begun to save still appears, with a later step than anything of
+		// the second.
 		first.mustFinish(t, 50, a)
 		if got, err := second.newest(); err != nil || got != nil {
 			t.Errorf("the second, which began when nothing was there, would go on from %v, %v", got, err)
@@ -148,7 +149,7 @@ func TestARunWhosePlaceWasTakenIsTold(t *testing.T) {
 		if _, saved := first.save(10, model(t, layout, kintsugi.RuleMomentum, 1)); !errors.Is(saved, ErrTaken) {
 			t.Errorf("it saves: %v", saved)
 		}
-		for _, line := range []kintsugi.Line{1, 2, 3} { // its own, that of the other, and one that it has begun in memory
+		for _, line := range []kintsugi.Line{1, 2, 3} { // its own, the other run's, and one that it has begun in memory
 			if opened := first.open(line); !errors.Is(opened, ErrTaken) || !errors.Is(err, ErrTaken) {
 				t.Errorf("line %d: %v, %v", line, opened, err)
 			}
@@ -162,7 +163,8 @@ func TestARunWhosePlaceWasTakenIsTold(t *testing.T) {
 	})
 }
 
-// A folder that is not mounted looks like a place where nobody has been. A run that has begun has been in its own.
+// A folder that is not mounted looks like a place where no run has been. A run that has begun has
+// been in its own.
 func TestARunFindsOutThatAPlaceIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
@@ -177,7 +179,7 @@ func TestARunFindsOutThatAPlaceIsNotItsOwn(t *testing.T) {
 			t.Errorf("it would read there: %v", err)
 		}
 		mustTake(t, x.fs, layout, "a")
-		if err := x.open(x.line + 3); err != nil { // the line on which it is by now
+		if err := x.open(x.line + 3); err != nil { // the line that it has reached by now
 			t.Error(err)
 		}
 		saved, err := x.writers[1].Save(t.Context(), Snapshot{Step: 7, Load: flat.Load})
@@ -191,7 +193,7 @@ func TestARunFindsOutThatAPlaceIsNotItsOwn(t *testing.T) {
 	})
 }
 
-// Who has lost a place to a run that should not have been gets it back.
+// If a run took a place by mistake, removing its claim gives the place back to the run before.
 func TestAPlaceWhoseClaimIsRemovedBelongsToTheRunBefore(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
@@ -212,7 +214,7 @@ func TestARunGoesOnFromWhatIsInThePlaceItTakes(t *testing.T) {
 	layout := smallLayout(t)
 	a := model(t, layout, kintsugi.RuleMomentum, 1)
 	onBoth(t, func(t *testing.T, fsys vfs.FS) {
-		mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 1).mustSave(t, 10, a) // of a program that knew no claims
+		mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 1).mustSave(t, 10, a) // written by a program that knew no claims
 		second := mustTake(t, fsys, layout, "b")
 		if got, err := second.newest(); err != nil || !same(got, a) || second.line != 2 {
 			t.Errorf("on line %d it goes on from something else than what is there: %v", second.line, err)
@@ -220,7 +222,8 @@ func TestARunGoesOnFromWhatIsInThePlaceItTakes(t *testing.T) {
 	})
 }
 
-// A line that begins in memory is claimed when something is written on it, by each shard that is the first.
+// A line that begins in memory is claimed when something is first written on it, by whichever shard
+// is first.
 func TestEveryLineThatIsWrittenOnIsClaimed(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
@@ -241,7 +244,8 @@ func TestEveryLineThatIsWrittenOnIsClaimed(t *testing.T) {
 	})
 }
 
-// Of runs that take a place at once each gets lines of its own, and the place belongs to one.
+// Runs that take a place at the same time each get their own lines, and the place belongs to one of
+// them.
 func TestOfManyWhoTakeAPlaceAtOnceOneHasIt(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, fsys vfs.FS) {
@@ -275,8 +279,8 @@ func TestOfManyWhoTakeAPlaceAtOnceOneHasIt(t *testing.T) {
 	})
 }
 
-// handover is what happens in a place until the machine goes down: a run saves, another takes it
-// and saves, and the first, which does not know, tries to.
+// handover is what happens in a place until the machine goes down: a run saves, another run takes
+// the place and saves, and the first run, which does not know that, tries to save.
 func handover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat) (taken bool, err error) {
 	first, err := take(fsys, layout, "a")
 	if err != nil {
@@ -306,15 +310,15 @@ func handover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat) (taken bool, err
 	return true, err
 }
 
-// checkHandover checks what a crash in a handover leaves: one run alone has the place, and a third
-// goes on from one of the checkpoints, whole.
+// checkHandover checks what is left by a crash in a handover: the place belongs to one run alone,
+// and a third run goes on from one of the checkpoints, which is intact.
 func checkHandover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat, taken bool) error {
 	if taken && Holds(fsys, testDir, "b") != nil {
 		return errors.New("the second run has taken the place, and has it no more")
 	}
 	switch err := Holds(fsys, testDir, "a"); {
 	case errors.Is(err, ErrTaken), !taken && err == nil:
-	case !taken && errors.Is(err, ErrUnclaimed): // it went down before it had claimed anything
+	case !taken && errors.Is(err, ErrUnclaimed): // it went down before anything was claimed
 	default:
 		return fmt.Errorf("the first run is told: %w", err)
 	}
@@ -350,7 +354,7 @@ func TestACrashWhileAPlaceChangesHandsLeavesItToOneRun(t *testing.T) {
 			if operations = inj.Operations(); err != nil && !errors.Is(err, vfs.ErrCrashed) {
 				t.Fatalf("operation %d: %v", n, err)
 			}
-			var rng *rand.Rand // of the first round: a disk that loses all it may
+			var rng *rand.Rand // in the first round: a disk that loses all it may lose
 			if seed > 0 {
 				rng = rand.New(rand.NewPCG(seed, uint64(n)))
 			}
@@ -395,7 +399,7 @@ func TestACrashBetweenTwoRequestsOfAHandoverLeavesThePlaceToOneRun(t *testing.T)
 	}
 }
 
-// meddler is a disk on which something happens before the claim of a line is made.
+// meddler is a disk on which something happens just before the claim of a line is made.
 type meddler struct {
 	vfs.FS
 	meddle func()
@@ -408,8 +412,8 @@ func (m *meddler) Link(from, to string) error {
 	return m.FS.Link(from, to)
 }
 
-// Whoever takes a place looks first, and claims then. What the run before publishes, and compacts
-// away, in between is not missed.
+// A run that takes a place looks first and claims then. What the previous run publishes, and
+// compacts away, in between is not missed.
 func TestWhatIsPublishedWhileAPlaceIsTakenIsGoneOnFrom(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)

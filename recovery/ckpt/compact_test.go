@@ -47,7 +47,7 @@ func TestCompactKeepsTheNewestFullCheckpoints(t *testing.T) {
 	}
 }
 
-// What is damaged is no reason to remove what is not.
+// A damaged checkpoint is no reason to remove an intact one.
 func TestCompactDoesNotCountDamagedCheckpoints(t *testing.T) {
 	layout := smallLayout(t)
 	fsys := vfs.NewMem()
@@ -75,7 +75,7 @@ func TestCompactDoesNotCountDamagedCheckpoints(t *testing.T) {
 	}
 }
 
-// Another process compacts at each moment of a save; the save must come to a good end.
+// Another process compacts at each moment of a save. The save must still succeed.
 func TestCompactLeavesSavesInProgressAlone(t *testing.T) {
 	layout := smallLayout(t)
 	for n := 0; ; n++ {
@@ -174,7 +174,8 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// overtake saves parts of both shards of a run as a writer of a later fence, and tidies up after each.
+// overtake saves parts of both shards of a run as a writer with a later fence, and compacts after
+// each.
 func overtake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat) {
 	t.Helper()
 	tr := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 2)
@@ -191,8 +192,8 @@ func overtake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, models map[kin
 	}
 }
 
-// A writer may be slow, and be overtaken in the middle of a save by one of a later fence, whose
-// saves are tidied up after. Whenever that happens the late save is whole or there is none, and
+// A writer may be slow, and be overtaken in the middle of a save by a writer with a later fence
+// that compacts after its saves. Whenever that happens, the late save is complete or absent, and
 // everything else is as it was.
 func TestAnOvertakenSaveIsWholeOrNone(t *testing.T) {
 	t.Parallel()

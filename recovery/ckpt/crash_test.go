@@ -13,8 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// story is what happens until the machine goes down: full checkpoints, saves of a few chunks between
-// them, compaction that keeps one. It calls published after each full checkpoint that is durable.
+// story is what happens until the machine goes down: full checkpoints, with saves of a few chunks
+// between them, and compaction that keeps one checkpoint. It calls published after each full
+// checkpoint that is durable.
 func story(tr *trainer, models map[kintsugi.Step]*Flat, published func(kintsugi.Step)) error {
 	for _, step := range []kintsugi.Step{10, 20, 30} {
 		if _, err := tr.save(step, models[step]); err != nil {
@@ -44,7 +45,8 @@ func storyModels(t *testing.T, layout *kintsugi.Layout) map[kintsugi.Step]*Flat 
 }
 
 // A crash after any operation, on a disk that loses any part of what was not synced, leaves the old
-// checkpoint or the new one, whole; never an older one than the last that was published.
+// checkpoint or the new one, complete. It never leaves only checkpoints older than the last that
+// was published.
 func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
 	race.Skip(t)
 	t.Parallel()
@@ -67,7 +69,7 @@ func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
 			if operations = inj.Operations(); err != nil && !errors.Is(err, vfs.ErrCrashed) {
 				t.Fatalf("operation %d: %v", n, err)
 			}
-			var rng *rand.Rand // of the first round: a disk that loses all it may
+			var rng *rand.Rand // in the first round: a disk that loses all it may lose
 			if seed >= 0 {
 				rng = rand.New(rand.NewPCG(uint64(seed), uint64(n)))
 			}
@@ -109,7 +111,7 @@ func checkAfterCrash(t *testing.T, disk vfs.FS, layout *kintsugi.Layout, models 
 	if r := mustVerify(t, disk); len(r.Damage) > 0 {
 		return fmt.Errorf("verify: %v", r.Damage)
 	}
-	// Partial recovery finds for each chunk a value at least as new as the full checkpoint.
+	// A partial restore finds for each chunk a value at least as new as the full checkpoint.
 	running, err := NewFlat(layout, got.Range, kintsugi.RuleMomentum)
 	if err != nil {
 		return err
@@ -127,8 +129,8 @@ func checkAfterCrash(t *testing.T, disk vfs.FS, layout *kintsugi.Layout, models 
 	return nil
 }
 
-// goOnAfterCrash starts new writers on what is left and makes the next checkpoint. Then nothing that
-// the crash left is still there.
+// goOnAfterCrash starts new writers on what is left and makes the next checkpoint. Afterwards,
+// nothing that the crash left is still there.
 func goOnAfterCrash(disk vfs.FS, walk func(dir string) []string, layout *kintsugi.Layout, f *Flat) error {
 	tr, err := openTrainer(disk, layout, kintsugi.RuleMomentum, 2, 1, 2)
 	if err != nil {
@@ -153,8 +155,8 @@ func goOnAfterCrash(disk vfs.FS, walk func(dir string) []string, layout *kintsug
 	return nil
 }
 
-// A publisher that dies between link and sync leaves a manifest that is there, but not durable. Compact
-// must not take that for a reason to remove what is.
+// A publisher that dies between link and sync leaves a manifest that exists but is not durable.
+// Compact must not remove the durable one because of it.
 func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
@@ -187,8 +189,8 @@ func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// runningStory is a full checkpoint and then saves of parts alone, tidied up as they come. It calls
-// saved when a save is durable.
+// runningStory is a full checkpoint, followed by saves of parts, with compaction after each. It
+// calls saved when a save is durable.
 func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat, saved func(kintsugi.Step, []kintsugi.ChunkID)) error {
 	tr, err := openTrainer(fsys, layout, kintsugi.RuleMomentum, 2, 1, 1)
 	if err != nil {
@@ -203,7 +205,7 @@ func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step
 	for step := kintsugi.Step(11); step <= 18; step++ {
 		w := tr.writers[step%2]
 		n := w.cfg.Range.Hi - w.cfg.Range.Lo
-		chunks := []kintsugi.ChunkID{w.cfg.Range.Lo + kintsugi.ChunkID(step/2)%n} // one after the other, and in the end each again
+		chunks := []kintsugi.ChunkID{w.cfg.Range.Lo + kintsugi.ChunkID(step/2)%n} // one chunk after the other, and in the end each again
 		if _, err := w.Save(context.Background(), Snapshot{Step: step, Chunks: chunks, Load: models[step].Load}); err != nil {
 			return err
 		}
@@ -215,8 +217,8 @@ func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step
 	return nil
 }
 
-// A crash after any operation of the running checkpoint leaves of each chunk the value that was
-// saved last, or a newer one.
+// A crash after any operation of the running checkpoint leaves the newest saved value of each
+// chunk, or a newer one.
 func TestCrashAfterAnyOperationLeavesTheRunningCheckpoint(t *testing.T) {
 	race.Skip(t)
 	t.Parallel()
@@ -252,7 +254,8 @@ func TestCrashAfterAnyOperationLeavesTheRunningCheckpoint(t *testing.T) {
 	}
 }
 
-// Clocks are not trusted: the newest checkpoint is that of the greatest step, whatever the time said.
+// Clocks are not trusted: the newest checkpoint is the one with the greatest step, whatever the
+// time says.
 func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
@@ -261,7 +264,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	for step, year := range map[kintsugi.Step]int{10: 2031, 20: 1970, 30: 2026} {
 		var files []string
 		for _, w := range mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, tr.fence).writers {
-			w.newest = nil // steps come in any order here
+			w.newest = nil // here steps may come in any order
 			r, err := w.Save(context.Background(), Snapshot{Step: step, Load: models[step].Load})
 			if err != nil {
 				t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// twoSaves is a small directory that has everything: a checkpoint, a save of one chunk after it, and so
-// a segment with a record that the newest manifest no longer names.
+// twoSaves is a small directory with all kinds of files: a checkpoint, and a save of one chunk
+// after it. So one segment has a record that the newest manifest no longer names.
 func twoSaves(t testing.TB) *vfs.Mem {
 	layout := mustLayout(t, kintsugi.Tensor{Name: "a", Shape: []int{20}}, kintsugi.Tensor{Name: "b", Shape: []int{3}})
 	fsys := vfs.NewMem()
@@ -33,7 +33,7 @@ func TestVerifyNoticesEveryWrongByteAndNamesTheFile(t *testing.T) {
 	if r := mustVerify(t, fsys); len(r.Damage) > 0 || len(r.Unpublished) > 0 || r.Files != len(fsys.Walk(testDir)) {
 		t.Fatalf("undamaged: %+v", r)
 	}
-	masks := []byte{1, 0x20, 0xff} // the case of a letter is one of the bits
+	masks := []byte{1, 0x20, 0xff} // 0x20 changes the case of a letter
 	if testing.Short() {
 		masks = masks[1:2]
 	}
@@ -99,7 +99,7 @@ func TestVerifyNoticesFilesThatGrewShrankOrWent(t *testing.T) {
 			}
 		}
 		if strings.Contains(name, "/"+runDir+"/") || strings.Contains(name, "0011-") && strings.Contains(name, "/"+shardDir+"/") {
-			continue // nobody names it: without it the checkpoint was never published
+			continue // nothing names it: without it the checkpoint would never have been published
 		}
 		fsys := twoSaves(t)
 		if err := fsys.Remove(name); err != nil {
@@ -111,7 +111,7 @@ func TestVerifyNoticesFilesThatGrewShrankOrWent(t *testing.T) {
 	}
 }
 
-// A record that is whole but is not the one that belongs there must not pass: disks do misplace blocks.
+// A record that is intact but belongs elsewhere must not pass: disks do misplace blocks.
 func TestRecordsThatWereSwappedAreNoticed(t *testing.T) {
 	layout := mustLayout(t, kintsugi.Tensor{Name: "w", Shape: []int{64}})
 	fsys := vfs.NewMem()
@@ -150,7 +150,7 @@ func TestVerifyFindsAllDamageOfASegmentAndBlamesItsCheckpointsOnly(t *testing.T)
 	}
 	header, values := s.Chunks[0], s.Chunks[3]
 	err = fsys.Edit(inDir(s.Segments[0].File), func(b []byte) []byte {
-		b[header.Offset+44] ^= 1 // the length: what follows cannot be found from here
+		b[header.Offset+44] ^= 1 // the length, without which what follows cannot be found
 		b[values.Offset+headerBytes+1] ^= 1
 		return b
 	})
@@ -188,8 +188,8 @@ func TestVerifyShowsProgressUpToTheEnd(t *testing.T) {
 	}
 }
 
-// A manifest of a few hundred bytes cannot make a reader lay out a model of terabytes: what it
-// names must be able to hold the model.
+// A manifest of a few hundred bytes cannot make a reader lay out a model of terabytes: its files
+// must be able to hold the model.
 func TestAManifestThatPromisesTooMuchIsDamaged(t *testing.T) {
 	for name, change := range map[string]func(*RunManifest){
 		"more values than its chunks can have": func(m *RunManifest) {

@@ -37,7 +37,7 @@ func Example() {
 		manifests = append(manifests, saved.File)
 	}
 
-	// The conductor makes the checkpoint exist.
+	// The conductor publishes the checkpoint.
 	err := ckpt.PublishRun(fsys, dir, &ckpt.RunManifest{
 		Line: 1, Step: 500, Fence: 1, Rule: kintsugi.RuleSGD, Tensors: layout.Tensors,
 	}, manifests)
@@ -46,7 +46,7 @@ func Example() {
 		return
 	}
 
-	// After a crash, whoever comes back restores what it holds now.
+	// After a crash, each server restores the shard that it has then.
 	m, _, err := ckpt.Newest(fsys, dir)
 	if err != nil {
 		fmt.Println(err)

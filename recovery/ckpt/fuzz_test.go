@@ -23,7 +23,7 @@ func seedFiles(f *testing.F, folder string) {
 	}
 }
 
-// resealed replaces the checksum line, or a fuzzer would never get past it.
+// resealed replaces the checksum line, since a fuzzer would never get past it.
 func resealed(b []byte) []byte {
 	if len(b) < sealBytes {
 		return b
@@ -43,7 +43,7 @@ func FuzzClaim(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, resealed(b)} {
 			probe := new(Claim)
-			_ = decodeManifest("probe", claimFormat, plainVersion, b, probe) // the name a file of this content must have
+			_ = decodeManifest("probe", claimFormat, plainVersion, b, probe) // the name that a file with this content must have
 			c, err := decodeClaim(probe.File(), b)
 			if err != nil {
 				requireKnown(t, err)
@@ -62,7 +62,7 @@ func FuzzShardManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, resealed(b)} {
 			probe := new(ShardManifest)
-			_ = decodeManifest("probe", shardFormat, incrementVersion, b, probe) // the name a file of this content must have
+			_ = decodeManifest("probe", shardFormat, incrementVersion, b, probe) // the name that a file with this content must have
 			m, err := decodeShard(probe.File(), b)
 			if err != nil {
 				requireKnown(t, err)
@@ -104,7 +104,7 @@ func requireKnown(t *testing.T, err error) {
 	}
 }
 
-// FuzzSegment verifies a whole checkpoint around arbitrary bytes in the place of a segment.
+// FuzzSegment verifies a whole checkpoint with arbitrary bytes in the place of a segment.
 func FuzzSegment(f *testing.F) {
 	seedFiles(f, segmentDir)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -167,8 +167,8 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// Whatever a file holds instead of what it held: a repair ends, what is left has no damage, and
-// values that cannot be verified are not handed out.
+// Whatever a file contains instead of its own bytes: a repair ends, no damage is left, and values
+// that cannot be verified are not returned.
 func FuzzRepair(f *testing.F) {
 	base := vfs.NewMem()
 	damagedRun(f, base)
@@ -188,7 +188,7 @@ func FuzzRepair(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := Repair(context.Background(), fsys, testDir, RepairConfig{Now: repairTime}); errors.Is(err, kintsugi.ErrOtherModel) {
-			return // taken for a newer format: the checksum was right
+			return // taken for a newer format, since the checksum was right
 		} else if err != nil {
 			t.Fatal(err)
 		}

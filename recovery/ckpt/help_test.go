@@ -33,7 +33,7 @@ func smallLayout(t testing.TB) *kintsugi.Layout {
 	)
 }
 
-// model is a whole model whose values are a pure function of the seed, so that two versions differ
+// model is a whole model whose values depend only on the seed, so that two versions differ
 // everywhere.
 func model(t testing.TB, layout *kintsugi.Layout, rule kintsugi.Rule, seed uint64) *Flat {
 	t.Helper()
@@ -44,7 +44,7 @@ func model(t testing.TB, layout *kintsugi.Layout, rule kintsugi.Rule, seed uint6
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for _, a := range [][]float32{f.Params, f.State[0], f.State[1]} {
 		for i := range a {
-			a[i] = math.Float32frombits(rng.Uint32()) // NaN and infinities too: bits are bits
+			a[i] = math.Float32frombits(rng.Uint32()) // including NaN and infinities
 		}
 	}
 	for i := range f.Steps {

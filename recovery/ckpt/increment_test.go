@@ -17,7 +17,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// shadowed is a model in training whose chunks are saved by increments, and what its server believes to be saved.
+// shadowed is a model in training whose chunks are saved as increments, with what its server
+// believes to be saved.
 type shadowed struct {
 	*Flat
 	t      testing.TB
@@ -26,11 +27,12 @@ type shadowed struct {
 	rng    *rand.Rand
 	drift  []float32
 	saved  []Moving
-	at     []kintsugi.Step                              // by chunk, of saved
+	at     []kintsugi.Step                              // by chunk: the step of saved
 	values map[kintsugi.Step]map[kintsugi.ChunkID]*Flat // everything that was ever saved
 }
 
-// shadowedLayout has few chunks for its size: those of a small model have no room for increments.
+// shadowedLayout has few chunks for its size, since those of a small model have no room for
+// increments.
 func shadowedLayout(t testing.TB) *kintsugi.Layout {
 	l := mustLayout(t, kintsugi.Tensor{Name: "w", Shape: []int{8, 90}}, kintsugi.Tensor{Name: "b", Shape: []int{70}})
 	chunks := l.Chunks
@@ -45,7 +47,7 @@ func shadowedLayout(t testing.TB) *kintsugi.Layout {
 	return l
 }
 
-// newShadowed begins to train, and saves all of it at step 10.
+// newShadowed begins to train, and saves all of the model at step 10.
 func newShadowed(t testing.TB, fsys vfs.FS, rule kintsugi.Rule, c Increments) (*shadowed, error) {
 	t.Helper()
 	layout := shadowedLayout(t)
@@ -73,7 +75,7 @@ func newShadowed(t testing.TB, fsys vfs.FS, rule kintsugi.Rule, c Increments) (*
 func (x *shadowed) move() {
 	x.step++
 	for i := range x.Params {
-		x.Params[i] += float32(float32(0.01*x.drift[i]) + float32(0.002*float32(x.rng.NormFloat64()))) // rounded each time: a build that fuses would write other files
+		x.Params[i] += float32(float32(0.01*x.drift[i]) + float32(0.002*float32(x.rng.NormFloat64()))) // rounded each time, since a build that fuses would write other files
 		for s := range x.State {
 			if x.State[s] != nil {
 				x.State[s][i] = float32(x.rng.NormFloat64())
@@ -85,7 +87,7 @@ func (x *shadowed) move() {
 	}
 }
 
-// save saves chunks, nil for all, and notes what a restore must give.
+// save saves chunks (nil: all) and notes what a restore must return.
 func (x *shadowed) save(chunks []kintsugi.ChunkID) error {
 	report, err := x.w.Save(context.Background(), Snapshot{Step: x.step, Chunks: chunks, Load: x.Load, Saved: func(id kintsugi.ChunkID) Moving { return x.saved[id] }})
 	if err != nil {
@@ -127,7 +129,8 @@ func rounded(t testing.TB, x []float32) {
 	}
 }
 
-// back restores everything, checks that each chunk has a value that was saved, whole, and returns of which steps.
+// back restores everything, checks that each chunk has a value that was saved, complete, and
+// returns the steps of the chunks.
 func (x *shadowed) back(t testing.TB, fsys vfs.FS) ([]kintsugi.Step, RunningReport) {
 	t.Helper()
 	got, err := NewFlat(x.Layout, x.Range, x.w.cfg.Rule)
@@ -158,7 +161,7 @@ func (x *shadowed) back(t testing.TB, fsys vfs.FS) ([]kintsugi.Step, RunningRepo
 	return got.Saved, report
 }
 
-// some draws chunks, ascending.
+// some draws chunks, in ascending order.
 func (x *shadowed) some() (chunks []kintsugi.ChunkID) {
 	for id := range x.Range.Hi {
 		if x.rng.IntN(3) > 0 {
@@ -170,8 +173,9 @@ func (x *shadowed) some() (chunks []kintsugi.ChunkID) {
 
 var incrementEncodings = []kernels.Encoding{kernels.Int8, kernels.Int4, kernels.Sign, kernels.BF16}
 
-// What comes back of chunks that were saved by increments has the bits that their server kept, in every encoding, with
-// every number of state arrays, coasting or not; and it takes less room.
+// Chunks that were saved as increments come back with the bits that their server kept, in every
+// encoding, with every number of state arrays, coasting or not. They take less room than whole
+// chunks.
 func TestIncrementsComeBackAsTheyWereKept(t *testing.T) {
 	race.Skip(t)
 	t.Parallel()
@@ -226,7 +230,7 @@ func TestIncrementsComeBackAsTheyWereKept(t *testing.T) {
 	}
 }
 
-// Values that move steadily are nearer where they are when they coast than when they stay.
+// Values that move steadily are nearer to the truth if they coast than if they stay.
 func TestWhatCoastsIsNearer(t *testing.T) {
 	distance := func(coasts kintsugi.Step) (d float64) {
 		x, err := newShadowed(t, vfs.NewMem(), kintsugi.RuleSGD, Increments{Encoding: kernels.Int8, Coasts: coasts})
@@ -258,7 +262,8 @@ func TestWhatCoastsIsNearer(t *testing.T) {
 	}
 }
 
-// A crash after any operation leaves of each chunk the value that was saved last, or a newer one, whole.
+// A crash after any operation leaves the newest saved value of each chunk, or a newer one,
+// complete.
 func TestCrashAfterAnyOperationLeavesWholeIncrements(t *testing.T) {
 	t.Parallel()
 	for n := 0; ; n += stride() {
@@ -277,7 +282,7 @@ func TestCrashAfterAnyOperationLeavesWholeIncrements(t *testing.T) {
 			}
 		}
 		if err != nil && x.values[x.step] == nil {
-			x.values[x.step] = x.again() // what a save that has failed may have left
+			x.values[x.step] = x.again() // a save that has failed may have left this
 		}
 		if err != nil && !errors.Is(err, vfs.ErrCrashed) {
 			t.Fatalf("operation %d: %v", n, err)
@@ -316,7 +321,7 @@ func (x *shadowed) again() map[kintsugi.ChunkID]*Flat {
 	return y.values[y.step]
 }
 
-// Whatever byte is wrong: it is noticed, and no value comes back that was never saved.
+// Whichever byte is wrong, it is noticed, and no value is returned that was never saved.
 func TestAWrongByteInAnIncrementIsNeverApplied(t *testing.T) {
 	t.Parallel()
 	fsys := vfs.NewMem()
@@ -358,7 +363,7 @@ func TestAWrongByteInAnIncrementIsNeverApplied(t *testing.T) {
 	}
 }
 
-// A repair keeps of a chain what comes before the damage, and what it leaves has none.
+// A repair keeps the part of a chain before the damage, and no damage is left.
 func TestRepairKeepsTheWholePartOfAChain(t *testing.T) {
 	for lost := range 4 {
 		fsys := vfs.NewMem()
@@ -393,8 +398,8 @@ func TestRepairKeepsTheWholePartOfAChain(t *testing.T) {
 	}
 }
 
-// A chunk is saved whole where nothing can be added: the first time, after a save that failed,
-// where what the caller says is saved is not what was, and where numbers are not finite.
+// A chunk is saved whole if no increment can be added: the first time, after a save that failed, if
+// the caller's saved values are not what was saved, and if numbers are not finite.
 func TestWhatCannotBeAddedToIsSavedWhole(t *testing.T) {
 	disk := &brokenOnce{FS: vfs.NewMem()}
 	x, err := newShadowed(t, disk, kintsugi.RuleSGD, Increments{Encoding: kernels.Int8})
@@ -459,7 +464,7 @@ func (b *brokenOnce) Create(name string) (vfs.File, error) {
 	return b.FS.Create(name)
 }
 
-// Segments of chunks that are always added to do not pile up.
+// Segments of chunks that always get increments do not pile up.
 func TestIncrementsDoNotFillTheDisk(t *testing.T) {
 	fsys := vfs.NewMem()
 	x, err := newShadowed(t, fsys, kintsugi.RuleSGD, Increments{Encoding: kernels.Int8, Coasts: 3})
@@ -477,8 +482,8 @@ func TestIncrementsDoNotFillTheDisk(t *testing.T) {
 	}
 }
 
-// Arbitrary bytes in the place of an increment's payload, with the checksums that they need, are
-// refused or make a value of finite length.
+// Arbitrary bytes in the place of an increment's payload, with the right checksums, are refused or
+// make a value of finite length.
 func FuzzIncrement(f *testing.F) {
 	for _, c := range []Increments{{Encoding: kernels.Int8}, {Encoding: kernels.Int4}, {Encoding: kernels.Sign, Coasts: 4}, {Encoding: kernels.BF16}} {
 		x, fsys, e := oneIncrement(f, kintsugi.RuleMomentum, c)
@@ -526,7 +531,7 @@ func FuzzIncrement(f *testing.F) {
 	})
 }
 
-// oneIncrement is a directory in which chunk 0 needs two records; it returns the second.
+// oneIncrement is a directory in which chunk 0 needs two records. It returns the second.
 func oneIncrement(t testing.TB, rule kintsugi.Rule, c Increments) (*shadowed, *vfs.Mem, Entry) {
 	t.Helper()
 	fsys := vfs.NewMem()
@@ -541,21 +546,21 @@ func oneIncrement(t testing.TB, rule kintsugi.Rule, c Increments) (*shadowed, *v
 	return x, fsys, x.w.newest.Chunks[1]
 }
 
-// A part that the disk does not take, because it is full, fails or takes nothing, is made up for by
-// the next save, whichever operation it was: what comes back then is what was saved last, and until
-// then what was saved before.
+// If the disk does not take a part, because it is full, fails or takes nothing, the next save makes
+// up for it, whichever operation failed. A restore then returns what was saved last, and before
+// that what was saved before.
 func TestAPartialSaveThatFailsIsMadeUpForByTheNext(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS} {
 		for n := 0; ; n++ {
-			mem, first := vfs.NewMem(), math.MaxInt // operation of the save that fails
+			mem, first := vfs.NewMem(), math.MaxInt // first failing operation of the save
 			inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault { return vfs.FailAt(first, fault)(op) })
 			x, err := newShadowed(t, inj, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8, Coasts: 5})
 			if err != nil {
 				t.Fatal(err)
 			}
 			chunks := []kintsugi.ChunkID{0, 2, 3}
-			for range 2 { // of which the second is an increment
+			for range 2 { // the second is an increment
 				x.move()
 				if err := x.save(chunks); err != nil {
 					t.Fatal(err)
@@ -566,7 +571,7 @@ func TestAPartialSaveThatFailsIsMadeUpForByTheNext(t *testing.T) {
 			x.move()
 			if err := x.save(chunks); err == nil {
 				if inj.Operations() > first {
-					continue // of what only tidies up
+					continue // only compaction would have failed
 				}
 				if n < 5 {
 					t.Fatalf("a save takes %d operations: the test tests nothing", n)
@@ -575,7 +580,7 @@ func TestAPartialSaveThatFailsIsMadeUpForByTheNext(t *testing.T) {
 			} else if !errors.Is(err, fault) {
 				t.Fatalf("operation %d fails: the error is %v", n, err)
 			}
-			// It may have been published, and only the answer be lost.
+			// The save may have been published, and only the answer lost.
 			if at, err := savedSteps(mem, x); err != nil || !slices.Equal(at, before) && at[0] != x.step {
 				t.Fatalf("operation %d failed: steps %v come back, %v", n, at, err)
 			}
@@ -593,7 +598,7 @@ func TestAPartialSaveThatFailsIsMadeUpForByTheNext(t *testing.T) {
 	}
 }
 
-// savedSteps returns of which steps the chunks come back.
+// savedSteps returns the steps of the restored chunks.
 func savedSteps(fsys vfs.FS, x *shadowed) ([]kintsugi.Step, error) {
 	got, err := NewFlat(x.Layout, x.Range, x.w.cfg.Rule)
 	if err != nil {

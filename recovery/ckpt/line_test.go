@@ -32,8 +32,8 @@ func TestTheLastLineCountsWhatWasNeverPublished(t *testing.T) {
 	last(4)
 }
 
-// After a partial restore the run goes on on another line: of each chunk the value of the newest line counts, and those
-// of lines that were given up do not.
+// After a partial restore the run goes on on another line. For each chunk the value of the newest
+// line counts, and values of lines that were given up do not.
 func TestARunningCheckpointReachesOverLines(t *testing.T) {
 	fsys, layout := vfs.NewMem(), smallLayout(t)
 	n := kintsugi.ChunkID(len(layout.Chunks))
@@ -48,14 +48,14 @@ func TestARunningCheckpointReachesOverLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		step := 100 - 10*kintsugi.Step(line) // a line may go back: the newer line counts all the same
+		step := 100 - 10*kintsugi.Step(line) // a line may go back in steps, and the newer line counts nevertheless
 		if _, err := w.Save(t.Context(), Snapshot{Step: step, Chunks: chunks, Load: models[line].Load}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
 		lines Lines
-		from  []kintsugi.Line // of chunks 0 to 3; 0: missing
+		from  []kintsugi.Line // line of chunks 0 to 3; 0: missing
 	}{
 		{Lines{First: 1, Last: 3}, []kintsugi.Line{2, 3, 1, 3}},
 		{Lines{First: 2, Last: 3}, []kintsugi.Line{2, 3, 0, 3}},

@@ -15,8 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// network is a store behind a network that breaks: choose says of each request, counted from 0, whether it reaches the
-// store and whether its answer comes back.
+// network is a store behind a network that breaks. For each request, counted from 0, choose says
+// whether it reaches the store and whether its answer comes back.
 type network struct {
 	object.Store
 	choose func(n int) (reaches bool, answer error)
@@ -72,7 +72,7 @@ func walkOf(m *object.Mem) func(string) []string {
 	return func(string) []string { return slices.Sorted(maps.Keys(m.Objects())) }
 }
 
-// stride leaves requests out where tests run a second time.
+// stride makes tests leave requests out where they run a second time.
 func stride() int {
 	if testing.Short() {
 		return 9
@@ -117,7 +117,7 @@ func TestCrashAfterAnyRequestLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
 	}
 }
 
-// An answer that is lost, whichever, changes nothing: all is saved as if it had come.
+// If any one answer is lost, everything is saved as if it had come.
 func TestALostAnswerChangesNothing(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
@@ -150,8 +150,8 @@ func TestALostAnswerChangesNothing(t *testing.T) {
 	}
 }
 
-// Two writers of one shard have fences, and so names of their own: neither harms what the other has
-// saved, and the earlier one cannot open again.
+// Two writers of one shard have different fences, and so different names. Neither harms what the
+// other has saved, and the earlier one cannot open again.
 func TestTwoWritersInAStoreAreFenced(t *testing.T) {
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
@@ -176,8 +176,8 @@ func TestTwoWritersInAStoreAreFenced(t *testing.T) {
 	}
 }
 
-// late is a store that can be away for writes: those that create are lost, those that remove are
-// carried out when the test says so.
+// late is a store that can be away for writes. Requests that create are lost then, and those that
+// remove are carried out when the test says so.
 type late struct {
 	object.Mem
 	away     bool
@@ -199,8 +199,8 @@ func (l *late) Remove(ctx context.Context, name string) error {
 	return l.Mem.Remove(ctx, name)
 }
 
-// A request that was given up may be carried out long afterwards. What a save that failed has sent
-// does no harm to the next one, though that is of the same step.
+// A request that was given up may be carried out long afterwards. What a failed save has sent does
+// not harm the next one, even if that is of the same step.
 func TestWhatAFailedSaveHasSentDoesNoHarmLater(t *testing.T) {
 	layout := smallLayout(t)
 	models := storyModels(t, layout)

@@ -42,10 +42,10 @@ func damagedRun(t testing.TB, fsys vfs.FS) (*kintsugi.Layout, map[kintsugi.Step]
 	return layout, models
 }
 
-// state is what can be restored of a directory.
+// state is what can be restored from a directory.
 type state struct {
-	newest  kintsugi.Step   // of the whole checkpoints; 0: none
-	running []kintsugi.Step // by chunk, of its newest whole value; 0: none
+	newest  kintsugi.Step   // step of the newest complete checkpoint; 0: none
+	running []kintsugi.Step // by chunk: the step of its newest intact value; 0: none
 }
 
 func stateOf(t testing.TB, fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat) (s state) {
@@ -84,7 +84,7 @@ func stateOf(t testing.TB, fsys vfs.FS, layout *kintsugi.Layout, models map[kint
 	return s
 }
 
-// atLeast fails if something that could be restored cannot be any more.
+// atLeast fails if something that could be restored before no longer can be.
 func (s state) atLeast(t testing.TB, what string, before state) {
 	t.Helper()
 	if s.newest < before.newest {
@@ -97,7 +97,7 @@ func (s state) atLeast(t testing.TB, what string, before state) {
 	}
 }
 
-// contents returns how often each content is in a directory.
+// contents returns how often each file content occurs in a directory.
 func contents(files map[string][]byte) map[string]int {
 	n := map[string]int{}
 	for _, b := range files {
@@ -180,10 +180,10 @@ func TestRepairKeepsAllThatIsWhole(t *testing.T) {
 			if strings.Contains(name, "/"+segmentDir+"/") {
 				continue
 			}
-			// Segments are whole, so everything is: manifests are written again. Of a full save its
-			// own bytes come back.
+			// The segments are intact, so everything can be restored: manifests are written again.
+			// A full save's own bytes come back.
 			stateOf(t, fsys, layout, models).atLeast(t, what, whole)
-			if len(report.Published) == 0 && len(report.Damage) > 0 { // that a run manifest of long ago is gone is no damage
+			if len(report.Published) == 0 && len(report.Damage) > 0 { // the absence of an old run manifest is not damage
 				t.Fatalf("%s: nothing was published: %+v", what, report)
 			}
 		}
@@ -254,7 +254,7 @@ func TestRepairOfManyDamagedFiles(t *testing.T) {
 			}
 		}
 		checkRepaired(t, fmt.Sprintf("seed %d", seed), fsys, layout, models)
-		// Once is enough.
+		// A second repair finds nothing to do.
 		if again, err := Repair(context.Background(), fsys, testDir, RepairConfig{Now: repairTime}); err != nil || len(again.Quarantined)+len(again.Published) > 0 {
 			t.Fatalf("seed %d: the second repair: %+v, %v", seed, again, err)
 		}
@@ -287,7 +287,7 @@ func TestACrashDuringARepairLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mem = mem.Crash(nil) // all of it is on the disk
+		mem = mem.Crash(nil) // everything is on the disk
 		breakSome(t, func(name string, f func([]byte) []byte) {
 			if err := mem.Edit(name, f); err != nil {
 				t.Fatal(err)
@@ -399,8 +399,8 @@ func TestRepairNeedsTheModelWhereNoRunManifestIsLeft(t *testing.T) {
 	}
 }
 
-// Where a directory has taken the place of a segment nothing of that is left: it is damage as any
-// other, and not a disk that refuses for now.
+// If a directory has taken the place of a segment, nothing of the segment is left. That is damage
+// like any other, and not a disk that fails for the moment.
 func TestADirectoryInPlaceOfASegmentIsDamage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	fsys := vfs.OS{}

@@ -21,8 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "write testdata again; only for a new FormatVersion: git must show no other change")
 
-// sample is the checkpoint in testdata: two shards, momentum, a full checkpoint at step 3 and a save of
-// one chunk at step 4. Value i is i/4, its velocity −i; chunk c has taken 100+c optimizer steps.
+// sample is the checkpoint in testdata: two shards, momentum, a full checkpoint at step 3 and a
+// save of one chunk at step 4. Value i is i/4, its velocity −i. Chunk c has taken 100+c optimizer
+// steps.
 func sample(t *testing.T) (*kintsugi.Layout, *Flat) {
 	layout := mustLayout(t,
 		kintsugi.Tensor{Name: "weight", Shape: []int{4, 9}},
@@ -80,7 +81,7 @@ var sampleClaim = Claim{
 	Since: time.Date(2026, 2, 3, 4, 5, 6, 700, time.UTC), After: "manifest/00000000000000000002-00000000000000000003-00000000000000000004",
 }
 
-// Claims came after the other files of version 1: a place may be without.
+// Claims were added to version 1 later: a place may be without one.
 func TestSampleOfAClaimIsReadAndWrittenAgain(t *testing.T) {
 	dir := filepath.Join("testdata", "claim1")
 	content, err := sampleClaim.encode()
@@ -104,7 +105,8 @@ func TestSampleOfAClaimIsReadAndWrittenAgain(t *testing.T) {
 	}
 }
 
-// Version 1 must stay readable, and must stay what this program writes as long as the version is 1.
+// Version 1 must stay readable, and this program must write exactly these files as long as the
+// version is 1.
 func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
 	dir := filepath.Join("testdata", fmt.Sprintf("v%d", plainVersion))
 	if *update {
@@ -153,7 +155,8 @@ func writtenAsBefore(t *testing.T, mem *vfs.Mem, folder, sample string) {
 	}
 }
 
-// So must the versions with increments: a chunk that was saved whole and then added to, in an encoding of that version.
+// The same holds for the versions with increments: a chunk that was saved whole and then got an
+// increment, in an encoding of that version.
 func TestSamplesWithIncrementsAreReadAndWrittenAgain(t *testing.T) {
 	for version, c := range map[uint16]Increments{
 		incrementVersion: {Encoding: kernels.Int8},

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
-// A loss that falls by a hundredth in each step: what would it cost to lose a server now?
+// The loss falls by a hundredth in each step. What would it cost to lose a server now?
 func Example() {
 	l := ledger.New(50)
 	for step := 1; step <= 200; step++ {

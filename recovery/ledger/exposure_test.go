@@ -15,19 +15,19 @@ type watched struct {
 	ledger *Ledger
 	rng    *rand.Rand
 	at     int
-	saved  []float64 // values, by parameter
-	steps  []int     // of which they are, by chunk
+	saved  []float64 // saved values, by parameter
+	steps  []int     // step of the saved values, by chunk
 
-	noise    float64 // of losses, as a share of them
-	gradient float64 // of what gradients say of a shard, in what its way back costs
-	floor    float64 // which the loss does not fall below; it is no part of what is lost
-	drift    float64 // by how much the loss rises in a step, whatever the parameters do
+	noise    float64 // of losses, relative to them
+	gradient float64 // noise of what gradients say about a shard, relative to the cost of its loss
+	floor    float64 // the loss does not fall below it; it is not part of what is lost
+	drift    float64 // by how much the loss rises in a step, whatever the parameters are
 }
 
 const (
 	watchedShards = 4
-	watchedChunks = 16 // of a shard; one of them is saved in a step
-	watchedValues = 5  // of a chunk
+	watchedChunks = 16 // per shard; one of them is saved in a step
+	watchedValues = 5  // per chunk
 )
 
 func newWatched(seed uint64) *watched {
@@ -38,7 +38,7 @@ func newWatched(seed uint64) *watched {
 	return w
 }
 
-// step makes a step, and tells the ledger of it and of the shards.
+// step makes a step, and reports it and the shards to the ledger.
 func (w *watched) step() {
 	w.at++
 	exact := w.quadratic.step(w.at, nil)
@@ -74,7 +74,7 @@ func (w *watched) exposures() []kintsugi.Exposure {
 	return list
 }
 
-// lift is by how much the loss would rise.
+// lift is by how much the loss would rise if shard s were lost.
 func (w *watched) lift(s int) float64 {
 	y := append([]float64(nil), w.z...)
 	lo, hi := w.shard(s)
@@ -82,7 +82,7 @@ func (w *watched) lift(s int) float64 {
 	return w.loss(y) - w.loss(w.z)
 }
 
-// age is that of what is saved, in the mean by how fast shards move.
+// age is the mean age of what is saved, weighted by how fast shards move.
 func (w *watched) age() float64 {
 	var speeds, sum float64
 	for i := range w.ledger.exposed {
@@ -92,7 +92,7 @@ func (w *watched) age() float64 {
 	return sum / speeds
 }
 
-// looks calls look with each shard's estimate after every step, once there has been enough to see.
+// looks calls look with each shard's estimate after every step, once the ledger has seen enough.
 func (w *watched) looks(steps int, look func(shard int, estimate float64, known bool)) {
 	for w.at < steps {
 		w.step()
@@ -106,9 +106,9 @@ func (w *watched) looks(steps int, look func(shard int, estimate float64, known 
 	}
 }
 
-// While a run converges, the estimate is within half of the age of what is saved of what a loss
-// really costs, and within a tenth in the mean, though the losses are noisy by a tenth and what
-// gradients say is all noise. It is never negative, nor more than that age.
+// While a run converges, the estimate is within half of the age of what is saved from the true cost
+// of a loss, and within a tenth in the mean, although losses have noise of a tenth and gradients
+// are only noise. It is never negative, and never more than that age.
 func TestAnEstimateIsNearTheCostWhileTheLossFalls(t *testing.T) {
 	known, all, sum := 0, 0, 0.0
 	for seed := range uint64(8) {
@@ -138,8 +138,8 @@ func TestAnEstimateIsNearTheCostWhileTheLossFalls(t *testing.T) {
 	}
 }
 
-// Where the loss stands still or rises nothing is known, but for one look in a hundred; and that is
-// still no more than the age.
+// If the loss stands still or rises, nothing is known, except in one of a hundred looks, and then
+// the estimate is still no more than the age.
 func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
 	for name, set := range map[string]func(*watched){
 		"plateau":        func(w *watched) { w.floor, w.noise = 1, 0.1 },
@@ -150,7 +150,7 @@ func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
 		for seed := range uint64(8) {
 			w := newWatched(seed)
 			set(w)
-			for i := range w.z { // it is there, and gradients are noise
+			for i := range w.z { // it has converged, and gradients are noise
 				w.z[i], w.saved[i] = 1e-3*w.z[i], 1e-3*w.saved[i]
 			}
 			w.gradient = 100
@@ -169,12 +169,12 @@ func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
 	}
 }
 
-// Whatever the shards and the gradients say, no estimate is negative, none is more than the age of
-// what is saved, and together they lift the loss by what it has fallen.
+// Whatever shards and gradients say, no estimate is negative, and none is more than the age of what
+// is saved. Together they raise the loss by as much as it has fallen.
 func TestWhatIsSharedOutIsWhatTheLossHasFallen(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
 	for range 200 {
-		l := falling(100) // by a tenth a step
+		l := falling(100) // by a tenth in a step
 		shards := make([]kintsugi.Exposure, 1+rng.IntN(5))
 		for range 1 + rng.IntN(30) {
 			for i := range shards {

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// quadratic is gradient descent on ½Σλz²: everything that a ledger estimates is known.
+// quadratic is gradient descent on ½Σλz², where everything that a ledger estimates is known.
 type quadratic struct {
 	lambda, z []float64
 	rate      float64
@@ -30,7 +30,8 @@ func (q *quadratic) loss(z []float64) (f float64) {
 	return f
 }
 
-// step goes on, and returns what a run would tell of the step: its gradient is that before it.
+// step makes a step and returns what a run would report of it. Its gradient is the one before the
+// step.
 func (q *quadratic) step(at int, last []float64) Step {
 	s := Step{Step: kintsugi.Step(at), Loss: q.loss(q.z), Seconds: 0.25}
 	for i, z := range q.z {
@@ -54,14 +55,14 @@ func dot(a, b []float64) (s float64) {
 	return s
 }
 
-// Going back by some steps is predicted to cost about as many.
+// Going back by some steps is predicted to cost about that many.
 func TestGoingBackCostsTheStepsItGoesBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
 		q := newQuadratic(rng, 30)
 		l := New(4)
 		var path [][]float64
-		for at := 1; at <= 200; at++ { // late, where the loss falls by a few hundredths in a step
+		for at := 1; at <= 200; at++ { // late, when the loss falls by a few hundredths in a step
 			var last []float64
 			if at > 1 {
 				last = path[len(path)-1]
@@ -90,7 +91,8 @@ func TestGoingBackCostsTheStepsItGoesBack(t *testing.T) {
 	}
 }
 
-// trend has the slope of the line fitted with the same weights by the definition, and its standard error shrinks.
+// trend has the slope of the line that is fitted with the same weights by the definition, and its
+// standard error shrinks.
 func TestATrendIsWeightedLeastSquares(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for range 50 {
@@ -100,7 +102,7 @@ func TestATrendIsWeightedLeastSquares(t *testing.T) {
 			at, y = append(at, now), append(y, 3-0.01*now+0.05*rng.NormFloat64())
 			r.add(now, y[len(y)-1])
 		}
-		r.add(1e9, math.NaN()) // is not booked
+		r.add(1e9, math.NaN()) // is ignored
 		var w, wt, wy, wtt, wty float64
 		for i := range at {
 			f, x := math.Exp2((at[i]-at[len(at)-1])/r.halfLife), at[i]-1000
@@ -114,7 +116,7 @@ func TestATrendIsWeightedLeastSquares(t *testing.T) {
 	}
 }
 
-// Without a fall of the loss nothing is paid back.
+// If the loss does not fall, nothing is made up for.
 func TestNoDecreaseNoEstimate(t *testing.T) {
 	l := New(20)
 	if _, ok := l.Rework(Perturbation{Squared: 1}); ok {
@@ -140,7 +142,7 @@ func TestFailuresCalibrate(t *testing.T) {
 		predicted := 1 + 10*rng.Float64()
 		l.Failure(predicted, 0.5*predicted+rng.NormFloat64(), 0)
 	}
-	l.Failure(math.Inf(1), 1, 0) // is not booked
+	l.Failure(math.Inf(1), 1, 0) // is ignored
 	after, _ := l.Rework(Perturbation{Squared: 1})
 	if factor, n := l.Calibration(); n != 200 || math.Abs(factor-0.5) > 0.05 || math.Abs(after/before-factor) > 1e-12 {
 		t.Errorf("calibrated by %g after %d failures: %g before, %g after", factor, n, before, after)
@@ -151,8 +153,8 @@ func TestFailuresCalibrate(t *testing.T) {
 	}
 }
 
-// falling returns a ledger of a run whose loss falls by 0.1 a step, whose gradient shrinks by 0.9
-// and whose curvature is 2.
+// falling returns a ledger of a run whose loss falls by 0.1 in a step, whose gradient shrinks by a
+// factor of 0.9, and whose curvature is 2.
 func falling(steps int) *Ledger {
 	l := New(20)
 	for at := 1; at <= steps; at++ {
@@ -171,7 +173,7 @@ func TestTheCostOfAServer(t *testing.T) {
 		"restored": {Server{Restored: Perturbation{Dot: 0.3, Squared: 0.7}, Outage: 2}, 10, 7},
 		"replica":  {Server{Restored: Perturbation{Dot: 0.3, Squared: 0.7}, Replica: true, Outage: 2}, 0, 2},
 		"back":     {Server{Back: true, Age: 12, Outage: 1}, 12, 7},
-		"better":   {Server{Restored: Perturbation{Dot: -0.3}}, 0, 0}, // by what a gradient says, which is noise
+		"better":   {Server{Restored: Perturbation{Dot: -0.3}}, 0, 0}, // by a gradient's word, which is noise
 	} {
 		got := l.Cost(c.server)
 		if !got.Known || math.Abs(got.Steps-c.steps) > 1e-6 || math.Abs(got.Seconds-c.seconds) > 1e-6 || got.Why == "" {
@@ -180,7 +182,7 @@ func TestTheCostOfAServer(t *testing.T) {
 	}
 }
 
-// What recurs settles at a floor, however long it recurs.
+// Recurring failures lead to a floor, however long they recur.
 func TestWhatRecursIsAFloor(t *testing.T) {
 	l := falling(300)
 	if d, steps, ok := l.Floor(); d != 0 || steps != 0 || !ok {
@@ -195,7 +197,7 @@ func TestWhatRecursIsAFloor(t *testing.T) {
 	if want := 0.9 * 0.3 / 0.1; !ok || math.Abs(distance/want-1) > 1e-3 || math.Abs(steps/(want*want/0.1)-1) > 1e-2 {
 		t.Errorf("floor %g, %g steps (%v), want %g", distance, steps, ok, want)
 	}
-	// The definition: perturb a contraction in the worst direction for ever.
+	// By definition: a contraction is perturbed in the worst direction for ever.
 	x := 0.0
 	for range 2000 {
 		x = 0.9 * (x + 0.3)
@@ -257,8 +259,8 @@ func TestNamesOfKinds(t *testing.T) {
 	}
 }
 
-// Losses that go back by some steps in the middle of a run are so many steps behind, whatever the
-// curve, and the standard error covers what noise does to that.
+// If losses go back by some steps in the middle of a run, they are behind by that many steps,
+// whatever the curve, and the standard error covers the effect of noise.
 func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	curves := map[string]func(step float64) float64{
 		"exponential":  func(s float64) float64 { return 2 * math.Exp(-s/80) },
@@ -268,7 +270,7 @@ func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	}
 	for name, curve := range curves {
 		for _, back := range []float64{0, 1.5, 6, -2} {
-			rng := rand.New(rand.NewPCG(uint64(len(name)), uint64(10+back))) // the order of a map is another one each time
+			rng := rand.New(rand.NewPCG(uint64(len(name)), uint64(10+back))) // the order of a map differs each time
 			within, trials := 0, 600
 			for trial := range trials {
 				noise := 0.02
@@ -301,7 +303,7 @@ func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(10, 10))
 	seen := 0
-	for range 1000 { // noise alone
+	for range 1000 { // only noise
 		losses := make([]float64, 96)
 		for i := range losses {
 			losses[i] = 1 + 0.2*rng.Float64()
@@ -315,7 +317,7 @@ func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	}
 	flat := make([]float64, 40)
 	for i := range flat {
-		flat[i] = 1 + 0.01*[]float64{1, -1, -1, 1}[i%4] // no slope, whatever part is looked at
+		flat[i] = 1 + 0.01*[]float64{1, -1, -1, 1}[i%4] // no slope, whichever part is looked at
 	}
 	if steps, _, ok := Behind(flat, flat); ok {
 		t.Errorf("a loss that does not fall is %g steps behind", steps)
@@ -341,8 +343,8 @@ func TestAMeasurementWithinMoreThanWasPredictedIsHardlyBelieved(t *testing.T) {
 	}
 }
 
-// On a quadratic, of which parts were saved some steps ago, the curvature is seen from what the
-// loss has fallen since, and losing a part costs what it costs.
+// On a quadratic, of which parts were saved some steps ago, the curvature is estimated from how far
+// the loss has fallen since, and the predicted cost of losing a part is the true one.
 func TestTheCurvatureOfTheWayBackIsSeenFromTheLoss(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	for range 20 {
@@ -388,7 +390,7 @@ func TestTheCurvatureOfTheWayBackIsSeenFromTheLoss(t *testing.T) {
 	}
 }
 
-// One step that says what is no loss, or one that is far too large, is forgotten like any other.
+// One step with an invalid loss, or with one that is far too large, is forgotten like any other.
 func TestOneWildStepIsForgotten(t *testing.T) {
 	for name, bad := range map[string]Step{
 		"NaN": {Loss: math.NaN(), SquaredNorm: 1}, "+Inf": {Loss: math.Inf(1), SquaredNorm: 1}, "-Inf": {Loss: math.Inf(-1), SquaredNorm: 1},

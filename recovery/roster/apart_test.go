@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// unreached reads "server/1 does not reach server/0 server/2" or "server/1 reaches everybody".
+// unreached carries out "server/1 does not reach server/0 server/2" or "server/1 reaches
+// everybody".
 func (w *world) unreached(t testing.TB, line string) {
 	t.Helper()
 	var id kintsugi.ServerID
@@ -30,7 +31,7 @@ func (w *world) unreached(t testing.TB, line string) {
 	w.says(id, others...)
 }
 
-// says lets a server say whom it does not reach, in their present lives.
+// says makes a server report which others it does not reach, in their present lives.
 func (w *world) says(id kintsugi.ServerID, others ...kintsugi.ServerID) {
 	j, ok := w.present[id]
 	if !ok {
@@ -44,9 +45,9 @@ func (w *world) says(id kintsugi.ServerID, others ...kintsugi.ServerID) {
 	w.state.Handle(w.now, j)
 }
 
-// Whoever says what of others: a line never ends over it where replicas have everything; and when
-// nobody has said anything new for a while, two that do not reach each other are both in chains
-// only where neither can be spared.
+// Whatever servers report of each other, a line never ends because of it if other replicas have
+// everything. When nobody has reported anything new for a while, two servers that do not reach each
+// other are both in chains only if neither can be spared.
 func TestOfTwoThatDoNotReachEachOtherOneIsLeftOutIfItCanBeSpared(t *testing.T) {
 	parted, stuck, met := 0, 0, 0
 	for seed := range uint64(150) {
@@ -74,7 +75,7 @@ func TestOfTwoThatDoNotReachEachOtherOneIsLeftOutIfItCanBeSpared(t *testing.T) {
 				var others []kintsugi.ServerID
 				for other := range kintsugi.ServerID(cfg.Servers + 1) {
 					if rng.IntN(3) == 0 {
-						others = append(others, other) // itself, who is not there, and who has no place, too
+						others = append(others, other) // also itself, absent servers, and servers without a place
 					}
 				}
 				w.says(id, others...)
@@ -128,7 +129,8 @@ func TestOfTwoThatDoNotReachEachOtherOneIsLeftOutIfItCanBeSpared(t *testing.T) {
 	}
 }
 
-// canGoOn reports whether each shard of the view has a replica that has everything among those that are in.
+// canGoOn reports whether each shard of the view has a replica with everything among the servers
+// for which in is true.
 func canGoOn(w *world, in func(kintsugi.ServerID) bool) bool {
 	for _, chain := range w.view.Chains {
 		if !slices.ContainsFunc(chain, func(id kintsugi.ServerID) bool {
@@ -141,7 +143,8 @@ func canGoOn(w *world, in func(kintsugi.ServerID) bool) bool {
 	return true
 }
 
-// doNotReach reports whether one of two that are present says that it does not reach the other in its present life.
+// doNotReach reports whether one of two servers that are present says that it does not reach the
+// other in its present life.
 func doNotReach(w *world, a, b kintsugi.ServerID) bool {
 	x, here := w.present[a]
 	y, there := w.present[b]

@@ -10,9 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Servers come and go in any order. Each shard is on as many of those that are in as it can be,
-// first of all on those that it belongs to; nobody has more than another one has whom a shard away
-// from home could go to.
+// Servers come and go in any order. Each shard is on as many of the present servers as possible,
+// and first of all on those that it belongs to. The load is even: no server has more shards than
+// another that could take one that is away from home.
 func TestPlacesAreEven(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -75,7 +75,8 @@ func checkPlaces(t *testing.T, in []bool, replicas int, after [][]kintsugi.Serve
 	}
 }
 
-// Servers with one replica of each shard are lost one after the other: what lives stays where it is.
+// Servers with one replica of each shard are lost one after the other. Shards on living servers
+// stay where they are.
 func TestWhatIsNotLostDoesNotMove(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -88,7 +89,7 @@ func TestWhatIsNotLostDoesNotMove(t *testing.T) {
 		gone := make(map[kintsugi.ServerID]bool)
 		for _, id := range rng.Perm(n)[1:] {
 			if gone[kintsugi.ServerID(id)] = true; rng.IntN(3) == 0 {
-				continue // together with the next
+				continue // together with the next one
 			}
 			before := s.view.Chains
 			s.view.Chains = s.places(func(id kintsugi.ServerID) bool { return !gone[id] })
@@ -101,9 +102,9 @@ func TestWhatIsNotLostDoesNotMove(t *testing.T) {
 	}
 }
 
-// The obvious version, for one replica: nobody is waited for who has been away for so long, as far
-// as the coordinator knows, unless all are away. And whoever heads a shard on a line that goes on
-// has had it.
+// The obvious version, for one replica: no server is waited for that has been away for longer than
+// the limit, as far as the coordinator knows, unless all are away. The head of a shard on a line
+// that goes on has had the shard before.
 func TestNobodyIsWaitedForLongerThanSaid(t *testing.T) {
 	moved, back := 0, 0
 	for seed := range uint64(300) {
@@ -114,7 +115,7 @@ func TestNobodyIsWaitedForLongerThanSaid(t *testing.T) {
 				clear(since)
 				knows = w.state
 			}
-			all := len(there) == 0 // were away at some time since the decision before: who is back first waits for the others
+			all := len(there) == 0 // servers that were away at some time since the last decision; the first that is back waits for the others
 			for id, since := range there {
 				all = all || len(there) == 1 && w.present[id].Since != since
 			}
@@ -179,7 +180,7 @@ func TestNobodyIsWaitedForLongerThanSaid(t *testing.T) {
 }
 
 // Whatever has happened: when all servers are there and have all that they are sent, each shard is
-// where it belongs, in a few views, and stays there.
+// where it belongs after a few views, and stays there.
 func TestEveryShardComesHome(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

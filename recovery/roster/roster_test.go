@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the outputs in testdata")
 
-// world is what surrounds a State in a test: etcd, the store of checkpoints, and a clock.
+// world surrounds a State in a test: etcd, the store of checkpoints, and a clock.
 type world struct {
 	cfg      Config
 	state    *State
@@ -28,7 +28,7 @@ type world struct {
 	fence    kintsugi.Fence
 	newest   Checkpoint
 	present  map[kintsugi.ServerID]Joined
-	silent   map[kintsugi.ServerID]bool // died, and have leases
+	silent   map[kintsugi.ServerID]bool // servers that have died and still have leases
 	view     *kintsugi.View
 	viewedAt int64
 }
@@ -47,7 +47,7 @@ func (w *world) restart(t testing.TB) {
 		t.Fatal(err)
 	}
 	w.state.Handle(w.now, Viewed{View: w.view, At: w.viewedAt})
-	clear(w.silent) // their leases have lapsed meanwhile
+	clear(w.silent) // their leases have expired meanwhile
 	for id := range w.present {
 		w.state.Handle(w.now, w.present[id])
 	}
@@ -71,7 +71,7 @@ func (w *world) die(id kintsugi.ServerID) {
 	w.state.Handle(w.now, Died{Server: id, Incarnation: n})
 }
 
-// whole lets a server say that it has caught up in the view that counts.
+// whole makes a server say that it has caught up in the newest view.
 func (w *world) whole(id kintsugi.ServerID) {
 	j, ok := w.present[id]
 	if !ok || w.view == nil || int(id) >= len(w.view.Servers) || w.view.Servers[id].Incarnation != j.Member.Incarnation {
@@ -89,7 +89,7 @@ func (w *world) leave(id kintsugi.ServerID) {
 	w.state.Handle(w.now, Left{Server: id})
 }
 
-// decide does what a shell does: it answers, puts the view and tells of it.
+// decide does what a shell does: it answers the question, publishes the view and reports it.
 func (w *world) decide() Decision {
 	d := w.state.Decide(w.now)
 	if d.Ask {
@@ -238,7 +238,7 @@ func parseConfig(t testing.TB, line string) Config {
 			cfg.MoveAfter, _ = time.ParseDuration(in)
 		case "partial":
 			cfg.Partial = true
-		case "next": // answers for those behind it
+		case "next": // the next replica answers for those behind it
 			cfg.NextAnswers = true
 		case "copies":
 			cfg.Copies = true
@@ -296,7 +296,8 @@ func TestEveryServerHasTheSameLoadAndEveryShardDifferentServers(t *testing.T) {
 	}
 }
 
-// storm lets random things happen to a world and calls check after each decision, with the view before.
+// storm makes random things happen to a world, and calls check after each decision with the view
+// before it.
 func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View, d Decision), change ...func(*Config)) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	cfg := Config{Servers: 1 + rng.IntN(4), LapsesForgiven: rng.IntN(2) == 0, Hold: time.Duration(rng.IntN(3)) * time.Second}
@@ -309,7 +310,7 @@ func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View
 	w := newWorld(t, cfg)
 	lives := make(map[kintsugi.ServerID]kintsugi.Incarnation)
 	for range 200 {
-		id := kintsugi.ServerID(rng.IntN(cfg.Servers + 1)) // one place too many
+		id := kintsugi.ServerID(rng.IntN(cfg.Servers + 1)) // one place more than there is
 		switch rng.IntN(8) {
 		case 0, 1, 2:
 			lives[id]++
@@ -338,7 +339,7 @@ func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View
 			}
 		case 6:
 			w.now = w.now.Add(time.Second)
-			w.fence += kintsugi.Fence(rng.IntN(3)) // a conductor takes some
+			w.fence += kintsugi.Fence(rng.IntN(3)) // a conductor takes some numbers
 		case 7:
 			w.restart(t)
 		}
@@ -403,16 +404,17 @@ func TestViewsFencesAndLinesGrowAndNameOnlyWhoIsPresent(t *testing.T) {
 	}
 }
 
-// moving returns what lets shards move in a storm: a server is missed for two seconds of it, or for ever.
+// moving returns a function that lets shards move in a storm: a server is waited for for two
+// seconds, or for ever.
 func moving(moves uint64) func(*Config) {
 	return func(cfg *Config) { cfg.MoveAfter = time.Duration(2*moves) * time.Second }
 }
 
-// checkGoesOn checks a view on the line of the one before: it takes a shard to nobody who has
-// nothing of it, and reorders nobody.
+// checkGoesOn checks a view on the line of the view before: no shard goes to a server that has
+// nothing of it, and no chain is reordered.
 func checkGoesOn(t *testing.T, replicas int, before, v *kintsugi.View) {
 	lives := func(id kintsugi.ServerID) bool { return v.Servers[id].Incarnation == before.Servers[id].Incarnation }
-	same := func(i int, id kintsugi.ServerID) bool { // with one replica, what its server holds outside its process
+	same := func(i int, id kintsugi.ServerID) bool { // with one replica: what its server holds outside its process
 		return lives(id) || replicas == 1 && before.Chains[i][0] == id
 	}
 	if v.Restore != before.Restore || v.RestoreStep != before.RestoreStep || v.Keeps != before.Keeps {
@@ -436,7 +438,7 @@ func checkGoesOn(t *testing.T, replicas int, before, v *kintsugi.View) {
 			} else if slices.Contains(stay, id) {
 				want = 0
 			}
-			lapsed := replicas == 1 && chain[0] != id // may be why it comes in anew
+			lapsed := replicas == 1 && chain[0] != id // this may be why it comes in anew
 			if since := v.Since(kintsugi.ShardID(i), id); since != want && !(lapsed && since == v.Number) {
 				t.Errorf("view %d: server/%d is in chain %d since view %d, was there: %v", v.Number, id, i, since, was)
 			}
@@ -444,8 +446,8 @@ func checkGoesOn(t *testing.T, replicas int, before, v *kintsugi.View) {
 	}
 }
 
-// The obvious version: the line goes on exactly where each shard has somebody left, and a view is due when somebody has
-// gone or come. Nobody is waited for.
+// The obvious version: the line goes on exactly if each shard has a replica left, and a view is due
+// when a server has gone or come. Nobody is waited for.
 func TestALineGoesOnAsLongAsEachShardHasAReplicaLeft(t *testing.T) {
 	on, over := 0, 0
 	for seed := range uint64(300) {
@@ -489,12 +491,13 @@ func TestALineGoesOnAsLongAsEachShardHasAReplicaLeft(t *testing.T) {
 	}
 }
 
-// The obvious version: a view is due when everybody is there and somebody is not as the view has it.
+// The obvious version: a view is due when all servers are there and one of them is not as the last
+// view has it.
 func TestAViewIsPutExactlyWhenEverybodyIsThereAndSomebodyIsNotAsItSays(t *testing.T) {
 	for seed := range uint64(300) {
 		storm(t, seed, func(w *world, before *kintsugi.View, d Decision) {
 			if w.cfg.Hold > 0 || w.cfg.Replicas > 1 {
-				return // may also wait, or go on
+				return // these may also wait, or go on
 			}
 			due := before == nil
 			for id := range kintsugi.ServerID(w.cfg.Servers) {
@@ -519,8 +522,8 @@ func TestAViewIsPutExactlyWhenEverybodyIsThereAndSomebodyIsNotAsItSays(t *testin
 	}
 }
 
-// With copies a view begins a line exactly where a head is gone, and the shards without their heads
-// are those that are lost. Who heads one then has said that it has a copy.
+// With copies, a view begins a line exactly if a head is gone, and the lost shards are those whose
+// heads are gone. The next head has said that it has a copy.
 func TestWithCopiesALineEndsWithAHead(t *testing.T) {
 	on, back, over := 0, 0, 0
 	for seed := range uint64(300) {
@@ -564,8 +567,8 @@ func TestWithCopiesALineEndsWithAHead(t *testing.T) {
 	}
 }
 
-// has is the obvious version: whoever lives has what it had, if it heads a chain or has said so,
-// and with one replica a new life has what it found.
+// has is the obvious version: a living server has what it had, if it heads a chain or has said so.
+// With one replica, a new life has what it found.
 func (w *world) has(before *kintsugi.View, shard int, id kintsugi.ServerID) bool {
 	j, ok := w.present[id]
 	m := before.Servers[id]
@@ -580,16 +583,16 @@ func (w *world) has(before *kintsugi.View, shard int, id kintsugi.ServerID) bool
 	if before.Keeps != 0 {
 		first = before.Keeps
 	}
-	if before.From != nil { // what is older was lost
+	if before.From != nil { // older states were lost
 		first = max(first, before.From[shard])
 	}
 	own := before.Chains[shard][0] == id && int(id) == shard
 	return w.cfg.Replicas == 1 && own && j.Holds >= first && j.Holds <= before.Line
 }
 
-// A line keeps an earlier one exactly where somebody has a shard still; and then all that were kept
-// since the line that restored everything. A shard is lost exactly where nobody has it, and whoever
-// has it is its head.
+// A line keeps an earlier one exactly if somebody still has a shard, and then it keeps all lines
+// since the one that restored everything. A shard is lost exactly if nobody has it, and otherwise
+// its head has it.
 func TestALineKeepsTheOneBeforeWhereAShardOutlivesIt(t *testing.T) {
 	keeping, again, chained := 0, 0, 0
 	for seed := range uint64(400) {
@@ -602,7 +605,7 @@ func TestALineKeepsTheOneBeforeWhereAShardOutlivesIt(t *testing.T) {
 				if v.Losses != before.Losses {
 					t.Errorf("after %+v comes %+v: a line that goes on has lost nothing", before, v)
 				}
-				return // see TestALineGoesOnAsLongAsEachShardHasAReplicaLeft, TestALineGoesOnWhereEveryNewLifeHoldsItsState
+				return // TestALineGoesOnAsLongAsEachShardHasAReplicaLeft and TestALineGoesOnWhereEveryNewLifeHoldsItsState check that
 			}
 			want := kintsugi.Line(0)
 			var lost []kintsugi.ShardID
@@ -645,7 +648,7 @@ func TestALineKeepsTheOneBeforeWhereAShardOutlivesIt(t *testing.T) {
 	}
 }
 
-// A line goes on exactly where everybody whose process is another one holds the line's state outside of it.
+// A line goes on exactly if each server with a new process holds the line's state outside of it.
 func TestALineGoesOnWhereEveryNewLifeHoldsItsState(t *testing.T) {
 	on := 0
 	for seed := range uint64(300) {
@@ -677,8 +680,8 @@ func TestALineGoesOnWhereEveryNewLifeHoldsItsState(t *testing.T) {
 	}
 }
 
-// An answer without a checkpoint does not begin a line: it would begin it where the one before
-// began, and lose its steps.
+// An answer without a checkpoint does not begin a line: it would begin where the line before began,
+// and lose its steps.
 func TestAnAnswerWithoutACheckpointBeginsNoLine(t *testing.T) {
 	w := newWorld(t, Config{Servers: 1})
 	w.join(0, 1, 0)

@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
-// Four chunks of equal size, that move unevenly: with the bytes of the whole in eight steps, two
-// steps pay for one chunk.
+// Four chunks of equal size move unevenly. With the bytes of the model in eight steps, two steps
+// pay for one chunk.
 func Example() {
 	p, err := scar.New(scar.Config{Bytes: []int64{100, 100, 100, 100}, Period: 8, Fraction: 0.25, MaxAge: 32})
 	if err != nil {
@@ -27,7 +27,7 @@ func Example() {
 		for _, c := range plan.Chunks {
 			distances[c] = 0
 		}
-		p.Done(plan, true) // when they are durable
+		p.Done(plan, true) // when the chunks are durable
 	}
 	// Output:
 	// step 2: save [1], 100 bytes

@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// world is chunks of uneven sizes that move at uneven speeds.
+// world is a set of chunks of uneven sizes that move at uneven speeds.
 type world struct {
 	rng       *rand.Rand
 	bytes     []int64
@@ -57,7 +57,7 @@ func planner(t *testing.T, cfg Config) *Planner {
 
 var fractions = []float64{1, 0.5, 0.25, 0.125, 0.3, 0.01}
 
-// Whatever the fraction and the choice: the same bytes in C steps.
+// The same bytes are saved in C steps, whatever the fraction and the choice.
 func TestTheSameBytesForEveryFraction(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(seed)
@@ -82,7 +82,7 @@ func TestTheSameBytesForEveryFraction(t *testing.T) {
 			if sum != plan.Bytes || spent*int64(cfg.Period) > earned {
 				t.Fatalf("%+v: %d bytes planned until step %d, %d in the last plan of %d; %d were earned", cfg, spent, step, plan.Bytes, sum, earned/int64(cfg.Period))
 			}
-			// A threshold may leave more for later; what a single plan can save is at most everything.
+			// A threshold may leave more for later. A single plan saves at most everything.
 			if left := earned - spent*int64(cfg.Period); cfg.Choice != Threshold && left >= w.largest*int64(cfg.Period) {
 				t.Fatalf("%+v: at step %d %d bytes are left, the largest chunk has %d", cfg, step, left/int64(cfg.Period), w.largest)
 			}
@@ -90,7 +90,8 @@ func TestTheSameBytesForEveryFraction(t *testing.T) {
 	}
 }
 
-// greedy is the definition of a plan by priority: again and again the largest distance per byte, until it does not fit.
+// greedy is the definition of a plan by priority: it takes the largest distance per byte, again and
+// again, until that does not fit.
 func greedy(w *world, budget float64) (plan []kintsugi.ChunkID) {
 	d := slices.Clone(w.distances)
 	for {
@@ -145,7 +146,8 @@ func TestRoundRobinSavesEachChunkOnceInAPeriod(t *testing.T) {
 	}
 }
 
-// Without a maximum age a chunk that hardly moves is never saved; with one no chunk is older than it says.
+// Without a maximum age, a chunk that hardly moves is never saved. With one, no chunk is older than
+// that.
 func TestNothingStarves(t *testing.T) {
 	for _, choice := range []Choice{Priority, Threshold, Random, MostUsed} {
 		for seed := range uint64(20) {
@@ -255,7 +257,8 @@ func TestAFailedSaveIsTriedFirst(t *testing.T) {
 	if p.SavedStep(3) != 0 {
 		t.Error("what failed is not saved")
 	}
-	// The bytes came back: with those of two more steps all four would fit, two of them are still on their way.
+	// The bytes were given back: with those of two more steps all four chunks would fit, but two of
+	// them are still being saved.
 	if third := p.Plan(6, []float64{100, 100, 0, 1}); !slices.Equal(third.Chunks, []kintsugi.ChunkID{2, 3}) {
 		t.Errorf("after the failure: %v, want 2 and 3 although 2 has not moved", third)
 	}
@@ -320,7 +323,7 @@ func TestTotalVariationIsScaled(t *testing.T) {
 	}
 }
 
-// cost is what Adapt makes least.
+// cost is what Adapt minimises.
 func (c Conditions) cost(period, interval float64) float64 {
 	return c.ModelCost/period + c.SaveCost/interval + c.ReworkPerAge/c.FailureEvery*((1-c.Uneven)*period+c.Uneven*interval)
 }
@@ -360,7 +363,7 @@ func TestAdaptIsYoungsFormulaAndLeast(t *testing.T) {
 	}
 }
 
-// The share that Uneven names is what saving at the best rates leaves out, and no rates do better.
+// The share that Uneven returns is what saving at the best rates avoids, and no rates do better.
 func TestUnevenIsWhatTheBestRatesAvoid(t *testing.T) {
 	w := newWorld(12)
 	p := planner(t, Config{Bytes: w.bytes, Period: 10, Fraction: 1})
@@ -368,7 +371,8 @@ func TestUnevenIsWhatTheBestRatesAvoid(t *testing.T) {
 	for c := range w.distances {
 		w.distances[c] = w.speed[c] * float64(w.bytes[c]) * float64(age)
 	}
-	// left is the mean distance if chunks are saved at rates that go with weights, all bytes in ten steps.
+	// left is the mean distance if chunks are saved at rates proportional to the weights, with all
+	// bytes in ten steps.
 	left := func(weight func(c int) float64) (sum float64) {
 		budget := 0.0
 		for c, b := range w.bytes {
@@ -442,8 +446,8 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A planner whose run goes on at a late step owes nothing to the steps before, and a store that was
-// away for long is not followed by a burst.
+// A planner that begins at a late step owes nothing to the steps before, and after a store was away
+// for long there is no burst.
 func TestNoPlanIsABurst(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(seed)
@@ -477,7 +481,7 @@ func TestNoPlanIsABurst(t *testing.T) {
 	}
 }
 
-// By hand, and on a quadratic, whose rise it is.
+// Rise is right by hand, and on a quadratic it is by how much the loss rises.
 func TestRiseIsHalfTheCurvedDistance(t *testing.T) {
 	if got := Rise([]float32{2, 0.5, 7}, []float32{1, 4, 3}, []float32{4, 2, 3}); got != (2*9+0.5*4)/2 {
 		t.Errorf("rise %g, want 10", got)
@@ -491,8 +495,8 @@ func TestRiseIsHalfTheCurvedDistance(t *testing.T) {
 }
 
 // On quadratics that are descended with noise, mean squares of gradients find the curvature, up to
-// a factor that all chunks share, where it is the variance of the noise; and secants without noise
-// find it where they go along the axes.
+// a factor that all chunks share, if it is the variance of the noise. Secants without noise find it
+// along the axes.
 func TestCurvatureIsFound(t *testing.T) {
 	const chunks, values, rate, steps = 5, 400, 0.2, 400
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -524,7 +528,8 @@ func TestCurvatureIsFound(t *testing.T) {
 	}
 }
 
-// What is known grows old; what is not known, and what bends downwards, still counts.
+// Old knowledge fades. A chunk of which nothing is known, or whose loss bends downwards, still
+// counts.
 func TestCurvatureForgetsAndNeverSilences(t *testing.T) {
 	k := NewCurvature(3, 10)
 	weights := func() []float64 {

@@ -46,7 +46,7 @@ func tarball(entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// photograph returns a JPEG image of one colour, which survives the coding but for a little.
+// photograph returns a JPEG image of a single colour, which the coding hardly changes.
 func photograph(c color.RGBA, width, height int) []byte {
 	im := image.NewRGBA(image.Rect(0, 0, width, height))
 	for i := range width * height {
@@ -70,7 +70,8 @@ func sameImages(t *testing.T, what string, got, want *Images) {
 	}
 }
 
-// The archive as published and the files in it, compressed or not, give the same set, in the order of the files' names.
+// The archive as published, and its files, compressed or not, give the same set, in the order of
+// the files' names.
 func TestCIFARIsFoundHoweverItIsKept(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	train, test := cifarImages(rng, 12), cifarImages(rng, 3)
@@ -99,7 +100,7 @@ func TestCIFARIsFoundHoweverItIsKept(t *testing.T) {
 	}
 }
 
-// A part of the set without a test half keeps its last fifth for testing.
+// If a part of the set has no test files, its last fifth is used for testing.
 func TestAPartOfCIFARIsSplit(t *testing.T) {
 	dir := t.TempDir()
 	all := cifarImages(rand.New(rand.NewPCG(6, 6)), 11)
@@ -113,7 +114,8 @@ func TestAPartOfCIFARIsSplit(t *testing.T) {
 	sameImages(t, "test", s.Test, test)
 }
 
-// JPEG files come in the order of their numbers, whatever that in the archive: the first of each class come first.
+// JPEG files are read in the order of their numbers, whatever their order in the archive: the first
+// of each class come first.
 func TestPhotographsAreReadInTheOrderOfTheirNumbers(t *testing.T) {
 	var files []entry
 	for _, half := range []string{"test", "train"} {
@@ -228,7 +230,7 @@ func FuzzCIFAR(f *testing.F) {
 	})
 }
 
-// The published images, where there are some: the labels and pixels that everyone else finds.
+// If the published images are there, they have the labels and pixels that everyone else finds.
 func TestPublishedPhotographsReadAsPublished(t *testing.T) {
 	dir := os.Getenv("KINTSUGI_DATA")
 	if _, err := os.Stat(filepath.Join(dir, "cifar10")); dir == "" || err != nil {
@@ -251,7 +253,8 @@ func TestPublishedPhotographsReadAsPublished(t *testing.T) {
 	if j.Train.N != 50000 || j.Test.N != 10000 || fmt.Sprint(j.Train.Labels[:12]) != "[0 1 2 3 4 5 6 7 8 9 0 1]" {
 		t.Errorf("%d and %d images, the first of classes %v", j.Train.N, j.Test.N, j.Train.Labels[:12])
 	}
-	// Inside a class the order is that of the binary version: the first frog is the first image, a little blurred.
+	// Within a class the order is that of the binary version: the first frog is the first image, a
+	// little blurred.
 	difference := 0
 	for i, p := range s.Train.Pixels[:cifarPixels] {
 		difference += max(int(p)-int(j.Train.Pixels[6*cifarPixels+i]), int(j.Train.Pixels[6*cifarPixels+i])-int(p))

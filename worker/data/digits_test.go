@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The default digits are frozen: accuracies in documents and checkpoints of runs refer to these bytes. A
-// difference on one kind of processor only means that a product and a sum were fused somewhere.
+// The default digits are frozen: accuracies in documents and checkpoints of runs refer to these
+// bytes. If they differ on one kind of processor only, a product and a sum were fused somewhere.
 func TestDigitsAreFrozen(t *testing.T) {
 	race.Skip(t)
 	s, err := openImages("digits", "")
@@ -55,7 +55,8 @@ func TestADigitDependsOnSeedAndPlaceAlone(t *testing.T) {
 	}
 }
 
-// Each image shows something that stands out, whole: the border is dark, and the ink is neither nothing nor all.
+// Each image shows something visible and complete: the border is dark, and there is neither no ink
+// nor only ink.
 func TestDigitsAreInThePicture(t *testing.T) {
 	s := Digits(1, 1000, 300)
 	for _, im := range []*Images{s.Train, s.Test} {
@@ -79,8 +80,8 @@ func TestDigitsAreInThePicture(t *testing.T) {
 	}
 }
 
-// A linear classifier without any learning, the nearest class mean, tells whether the digits are legible and
-// whether they are too easy.
+// The nearest class mean is a linear classifier without any learning. Its accuracy shows whether
+// the digits are legible, and whether they are too easy.
 func TestDigitsAreNeitherTrivialNorNoise(t *testing.T) {
 	s := Digits(DigitsSeed, 3000, 1000)
 	var means [10][784]float64

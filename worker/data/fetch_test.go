@@ -19,8 +19,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The published files are too large to serve here, so these tests fetch a file of their own, which is
-// large enough to arrive in pieces.
+// The published files are too large to serve here, so these tests fetch a file of their own, which
+// is large enough to arrive in pieces.
 var (
 	content   = []byte(strings.Repeat("all that glitters is gold in the cracks. ", 5000))
 	testFile  = file{"train-images-idx3-ubyte.gz", int64(len(content)), sum(content)}
@@ -32,7 +32,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// receive fetches testFile from a server that answers with the handler.
+// receive fetches testFile from a server with the given handler.
 func receive(t *testing.T, ctx context.Context, dir string, handler http.HandlerFunc, options Options) error {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -108,7 +108,7 @@ func TestFetchKeepsWhatIsRightAndReplacesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whatever the server does, no file with the name of the data appears, and no other file stays.
+// Whatever the server does, no file with the name of the data appears, and no other file is left.
 func TestBadDownloadsLeaveNothingBehind(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -140,7 +140,7 @@ func TestBadDownloadsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// hang sends the first bytes and then nothing until the client goes.
+// hang sends the first bytes, and then nothing until the client goes.
 func hang(w http.ResponseWriter, r *http.Request) {
 	w.Write(content[:1000])
 	w.(http.Flusher).Flush()
@@ -230,7 +230,7 @@ func TestOnlyPublishedSetsAreFetchedAndVerified(t *testing.T) {
 	}
 }
 
-// Where the published files are at hand, a mirror serves them and Fetch brings them in whole.
+// If the published files are at hand, a mirror serves them, and Fetch fetches them completely.
 func TestFetchFromAMirrorOpens(t *testing.T) {
 	source := os.Getenv("KINTSUGI_DATA")
 	if source == "" {

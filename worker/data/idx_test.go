@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// encode returns an IDX file, whether or not the dimensions fit the values.
+// encode returns an IDX file, whether or not the dimensions match the values.
 func encode(magic uint32, values []byte, dims ...int) []byte {
 	b := binary.BigEndian.AppendUint32(nil, magic)
 	for _, d := range dims {
@@ -46,7 +46,7 @@ func write(t *testing.T, b []byte, path ...string) string {
 	return name
 }
 
-// Images of any shape, plain or compressed, come back as they were written.
+// Images of any shape, plain or compressed, are read as they were written.
 func TestIDXFilesRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
@@ -75,7 +75,7 @@ func TestIDXFilesRoundTrip(t *testing.T) {
 	}
 }
 
-// Each kind of damage is refused, as corrupt, in words that tell it from the others.
+// Each kind of damage is refused as corrupt, with a message that tells it from the others.
 func TestDamagedIDXFilesAreRefused(t *testing.T) {
 	good := encode(magicImages, make([]byte, 24), 2, 3, 4)
 	zipped := zip(good)
@@ -140,10 +140,10 @@ func TestImagesAndLabelsHaveToBeAPair(t *testing.T) {
 
 // A header that promises much makes the reader allocate little.
 func TestMemoryFollowsTheBytesNotTheHeader(t *testing.T) {
-	lie := zip(encode(magicImages, make([]byte, 10<<10), 1000, 1000, 10)) // ten megabytes, of which ten kilobytes are there
+	lie := zip(encode(magicImages, make([]byte, 10<<10), 1000, 1000, 10)) // ten megabytes according to the header, of which ten kilobytes exist
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := decode(bytes.NewReader(lie), 20<<10, magicImages) // the size of a file in which they could be
+	_, err := decode(bytes.NewReader(lie), 20<<10, magicImages) // the size of a file that could contain them
 	runtime.ReadMemStats(&after)
 	if want := "it ends after 10240 of them"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want an error that says %q", err, want)
@@ -153,7 +153,7 @@ func TestMemoryFollowsTheBytesNotTheHeader(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, the reader returns an error or an array whose size is its shape.
+// Whatever the bytes are, the reader returns an error or an array whose size matches its shape.
 func FuzzIDX(f *testing.F) {
 	good := encode(magicImages, make([]byte, 24), 2, 3, 4)
 	f.Add(good)

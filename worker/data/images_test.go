@@ -46,7 +46,7 @@ func TestFillIsTheFormulaToTheBit(t *testing.T) {
 	}
 }
 
-// With the moments of a set, its training half has mean 0 and variance 1.
+// Normalised with the moments of a set, its training half has mean 0 and variance 1.
 func TestMomentsNormaliseTheTrainingHalf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	s := newImageSet("random", randomImages(rng, 50, 2, 9, 8, 3), randomImages(rng, 5, 2, 9, 8, 5))

@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// TestABatchDoesNotDependOnWhatWasDrawnAhead: whatever is asked for in whatever order.
+// TestABatchDoesNotDependOnWhatWasDrawnAhead: a batch is the same, whatever is asked for in
+// whatever order.
 func TestABatchDoesNotDependOnWhatWasDrawnAhead(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	im := randomImages(rng, 50, 1, 5, 7, 10)
@@ -27,7 +28,7 @@ func TestABatchDoesNotDependOnWhatWasDrawnAhead(t *testing.T) {
 		switch kind := rng.IntN(10); {
 		case kind < 6:
 			version, sequence = version+1, 0
-		case kind == 6: // again
+		case kind == 6: // the same batch again
 		case kind == 7:
 			sequence++
 		case kind == 8:
@@ -38,7 +39,8 @@ func TestABatchDoesNotDependOnWhatWasDrawnAhead(t *testing.T) {
 	}
 }
 
-// TestALoaderThatIsSkippedStopsGuessing, and guesses again when versions follow one another.
+// TestALoaderThatIsSkippedStopsGuessing: a loader whose guesses are wrong stops, and guesses again
+// when versions follow one another.
 func TestALoaderThatIsSkippedStopsGuessing(t *testing.T) {
 	im := randomImages(rand.New(rand.NewPCG(23, 24)), 50, 1, 5, 7, 10)
 	l := NewLoader(Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}, normalised{im, 0.2, 0.5})
@@ -54,8 +56,8 @@ func TestALoaderThatIsSkippedStopsGuessing(t *testing.T) {
 	}
 }
 
-// TestWhatIsDrawnAheadIsWhatIsReturned: whoever copied it when it was told of it has the batch, in
-// the memory in which it is returned.
+// TestWhatIsDrawnAheadIsWhatIsReturned: a batch that is announced as drawn ahead is returned later
+// in the same memory, so it may be copied from there at once.
 func TestWhatIsDrawnAheadIsWhatIsReturned(t *testing.T) {
 	im := randomImages(rand.New(rand.NewPCG(27, 28)), 50, 1, 5, 7, 10)
 	l := NewLoader(Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}, normalised{im, 0.2, 0.5})
@@ -84,8 +86,9 @@ func TestWhatIsDrawnAheadIsWhatIsReturned(t *testing.T) {
 	}
 }
 
-// BenchmarkLoader asks how long a worker waits for a batch of 28×28 images, drawn when it is asked for and ahead, while
-// it does nothing for the time of a fast step: a worker that waits for the network, or another core.
+// BenchmarkLoader measures how long a worker waits for a batch of 28×28 images, drawn on demand and
+// ahead. Before each batch the worker does nothing for the time of a fast step, as if it waited for
+// the network or for another core.
 func BenchmarkLoader(b *testing.B) {
 	im := randomImages(rand.New(rand.NewPCG(25, 26)), 60000, 1, 28, 28, 10)
 	for _, size := range []struct {

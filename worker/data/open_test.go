@@ -39,7 +39,7 @@ var (
 	ownNames    = [4]string{"emnist-letters-Train-Images", "emnist-letters-Train-Labels.gz", "my_TEST_images.idx", "my_test_labels.idx"}
 )
 
-// openImages is Open for a set of images, as the images they are.
+// openImages is Open for a set of images.
 func openImages(name, dir string) (*ImageSet, error) {
 	s, err := Open(name, dir)
 	if err != nil {
@@ -75,7 +75,8 @@ func TestSetsAreFoundWhereTheyAreKept(t *testing.T) {
 	}
 }
 
-// The files of two sets have the same names, so the set's own folder goes before the folder it is in.
+// The files of two sets have the same names, so a set's own folder is searched before the folder
+// around it.
 func TestASetsOwnFolderComesFirst(t *testing.T) {
 	dir := t.TempDir()
 	writeSet(t, 1, dir, plainNames)
@@ -155,7 +156,8 @@ func TestListDescribesEachSetThatOpens(t *testing.T) {
 	}
 }
 
-// The published files, where there are any: the counts, first labels and means that everyone else finds.
+// If the published files are there, they have the counts, first labels and means that everyone else
+// finds.
 func TestPublishedSetsReadAsPublished(t *testing.T) {
 	dir := os.Getenv("KINTSUGI_DATA")
 	if dir == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// digest returns the first half of the SHA-256 of everything that a set holds.
+// digest returns the first half of the SHA-256 of all that a set contains.
 func digest(t *testing.T, s *Set) string {
 	t.Helper()
 	h := sha256.New()
@@ -78,7 +78,7 @@ func TestRatingsAreNumberedSplitAndStandardised(t *testing.T) {
 	}
 	x := make([]float32, 6)
 	s.Test.Fill(x, nil, []int{1, 0})
-	if want := [6]float32{2, 1, -0.5, 1, 2, 0.5}; [6]float32(x) != want { // the mean of 5, 1, 5 and 1 is 3, their deviation 2
+	if want := [6]float32{2, 1, -0.5, 1, 2, 0.5}; [6]float32(x) != want { // the mean of 5, 1, 5 and 1 is 3, and their deviation is 2
 		t.Errorf("the test ratings are %v, want %v", x, want)
 	}
 	csv := []byte("user,joke,rating\n")
@@ -112,7 +112,7 @@ func TestDocumentsAreReadWordByWord(t *testing.T) {
 	}
 	c := s.Corpus
 	got := fmt.Sprint(c.Vocabulary, c.Train.Len(), c.Train.Tokens(0), c.Train.Tokens(1), c.Train.Tokens(2), c.Test.Len(), c.Test.Tokens(0))
-	if want := "4 3 [3 3 1] [] [0 0 0] 1 [0 3]"; got != want { // nobody has trained on word 2
+	if want := "4 3 [3 3 1] [] [0 0 0] 1 [0 3]"; got != want { // no training document has word 2
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -180,7 +180,8 @@ func TestFilesThatAreNotWhatTheyShouldBeAreRefusedByLine(t *testing.T) {
 	}
 }
 
-// The mark that some programs begin a text with is no header, which would take the first rating with it.
+// Some programs begin a text with a byte order mark. It must not be taken for a header, or the
+// first rating would be skipped.
 func TestAByteOrderMarkIsNoPartOfALine(t *testing.T) {
 	r, err := ReadRatings(write(t, []byte("\ufeff1,2,3\n4,5,6\n"), t.TempDir(), "own"))
 	if err != nil || r.Len() != 2 || r.User[0] != 1 {
@@ -188,7 +189,7 @@ func TestAByteOrderMarkIsNoPartOfALine(t *testing.T) {
 	}
 }
 
-// What is no file is a usage error, and nothing that is waited for.
+// A folder or a pipe in place of a file is a usage error, and is not waited for.
 func TestFoldersAndPipesAreNoFilesOfData(t *testing.T) {
 	for name, file := range map[string]string{"movielens": "u1.base", "covtype": "covtype.scale.train.small", "20news": "20news.train.ldac.gz", "shakespeare": "input.txt", "cifar10": "cifar-10-binary.tar.gz"} {
 		for what, place := range map[string]func(path string) error{
@@ -225,7 +226,7 @@ func TestFoldersAndPipesAreNoFilesOfData(t *testing.T) {
 	}
 }
 
-// fuzzLines holds a reader of lines to: refused, or whole.
+// fuzzLines checks a reader of lines: it refuses a file, or reads all of it.
 func fuzzLines(f *testing.F, check func(t *testing.T, path string) error, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))

@@ -31,7 +31,7 @@ func TestPermutationIsABijection(t *testing.T) {
 	}
 }
 
-// All orders of a small set turn up, about equally often: within 6 standard deviations of the mean.
+// All orders of a small set occur, about equally often: within 6 standard deviations of the mean.
 func TestPermutationsOfASmallSetAreEquallyLikely(t *testing.T) {
 	const keys, orders = 24000, 24
 	count := map[[4]uint64]int{}
@@ -74,7 +74,7 @@ func TestAnEpochUsesEachExampleOnce(t *testing.T) {
 	}
 }
 
-// A batch depends on its own arguments alone: neither on what was asked before nor on the slice.
+// A batch depends only on its own arguments: neither on earlier calls nor on the slice.
 func TestIndicesHaveNoMemory(t *testing.T) {
 	s := Sampler{N: 1000, Batch: 32, Slots: 4, Seed: 9}
 	want := s.Indices(nil, 2, 77, 1)
@@ -122,7 +122,7 @@ func TestEpochsSeedsAndSequencesAreShuffledApart(t *testing.T) {
 	}
 }
 
-// Pinned: a checkpoint made by one version of the program is continued by another.
+// Pinned: a checkpoint that one version of the program made is continued by another.
 func TestBatchesAreFrozen(t *testing.T) {
 	s := Sampler{N: 60000, Batch: 4, Slots: 4, Seed: 1}
 	got := fmt.Sprint(s.Indices(nil, 0, 0, 0), s.Indices(nil, 3, 12345, 0), s.Indices(nil, 1, 7, 2), s.Seed64(1, 7, 2))

@@ -30,9 +30,9 @@ func TestGeneratedTextIsFrozen(t *testing.T) {
 	}
 }
 
-// TestTheEntropyOfTheGeneratedTextIsAsStated is about the number in the documents: what the best of all models
-// loses on a character. It also shows that no model gets there by counting a few characters back: the grammar
-// is longer than that.
+// TestTheEntropyOfTheGeneratedTextIsAsStated checks the number in the documents: the loss per
+// character of the best possible model. It also shows that counting a few characters back does not
+// reach it, since the grammar is longer.
 func TestTheEntropyOfTheGeneratedTextIsAsStated(t *testing.T) {
 	text, bits := generateText(TextSeed, TextBytes)
 	if got := float64(bits) * math.Ln2 / float64(len(text)); math.Abs(got-0.421) > 0.001 {
@@ -43,7 +43,8 @@ func TestTheEntropyOfTheGeneratedTextIsAsStated(t *testing.T) {
 	}
 }
 
-// conditional returns the entropy of a character given those before it, as counted in text.
+// conditional returns the entropy of a character, given the characters before it, as counted in
+// text.
 func conditional(text []byte, order int) float64 {
 	contexts, pairs := map[string]float64{}, map[string]float64{}
 	for i := order; i < len(text); i++ {
@@ -63,7 +64,7 @@ func TestWindowsAreTheTextAndWhatFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const alphabet = " ,;benort" // in ascending order; Q and Z are in the test part alone
+	const alphabet = " ,;benort" // in ascending order; Q and Z are only in the test part
 	if s.Classes != len(alphabet) || !s.Sequence || s.Shape != [3]int{1, 1, Window} {
 		t.Errorf("%d characters, sequence %v, shape %v", s.Classes, s.Sequence, s.Shape)
 	}
@@ -132,7 +133,7 @@ func TestTextSetsAreOpenedAndRefused(t *testing.T) {
 	}
 }
 
-// FuzzTextSet: whatever a file holds, it is refused or every window is filled with tokens of the alphabet.
+// FuzzTextSet: any file is refused, or every window is filled with tokens of the alphabet.
 func FuzzTextSet(f *testing.F) {
 	f.Add([]byte(""))
 	f.Add(bytes.Repeat([]byte("ab"), 330))

@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// BenchmarkGradient asks what a gradient of 64 images of 28×28 costs on one thread and on two, on each device.
+// BenchmarkGradient measures a gradient of 64 images of 28×28 on one thread and on two, on each
+// device.
 func BenchmarkGradient(b *testing.B) {
 	for _, dev := range nn.Devices() {
 		for _, name := range []string{"mlp", "lenet", "cnn"} {

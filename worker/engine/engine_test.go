@@ -47,7 +47,8 @@ func openBLAS(t testing.TB, name string) blas.Gemm {
 	return blas.GemmOf(impl)
 }
 
-// variants are each device on the reference BLAS, the first of them Host, and the fastest device on each library.
+// variants are each device with the reference BLAS, Host first, and the fastest device with each
+// library.
 func variants(t *testing.T) []engine.Options {
 	var all []engine.Options
 	for _, dev := range nn.Devices() {
@@ -74,8 +75,8 @@ func onEach(t *testing.T, test func(t *testing.T, o engine.Options)) {
 	}
 }
 
-// check holds every variant to the contract of a model, the first to the oracle (not with -short),
-// and the others to the first.
+// check holds every variant to the contract of a model: the first one to the oracle (not with
+// -short), and the others to the first.
 func check(t *testing.T, d *model.Description, params []float32, batches ...model.Batch) {
 	t.Helper()
 	var want [][]float32
@@ -106,7 +107,7 @@ func TestBuiltinsComputeTheGradientOfTheirDescription(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := model.Input{Channels: 2, Height: 6, Width: 9, Classes: 5}
 			if name == "lenet" {
-				in.Height, in.Width = 12, 13 // the smallest it takes
+				in.Height, in.Width = 12, 13 // the smallest size that it accepts
 			}
 			d := lookup(t, name, in)
 			check(t, d, initial(t, d, 1), modeltest.RandomBatch(d.Input, 3, 1), modeltest.RandomBatch(d.Input, 1, 2), modeltest.RandomBatch(d.Input, 9, 3))
@@ -248,7 +249,7 @@ func TestTheEngineAgreesWithGorgonia(t *testing.T) {
 	}
 }
 
-// TestReadyReportsEachValueOnceLastLayerFirst checks that what is reported is final.
+// TestReadyReportsEachValueOnceLastLayerFirst checks that reported values are final.
 func TestReadyReportsEachValueOnceLastLayerFirst(t *testing.T) {
 	d := lookup(t, "lenet", digits)
 	grads := make([]float32, d.Values())
@@ -279,7 +280,8 @@ func TestReadyReportsEachValueOnceLastLayerFirst(t *testing.T) {
 	}
 }
 
-// TestNeedIsAskedBeforeParametersAreRead computes on parameters that are not there before they are asked for.
+// TestNeedIsAskedBeforeParametersAreRead computes with parameters that do not exist before they are
+// asked for.
 func TestNeedIsAskedBeforeParametersAreRead(t *testing.T) {
 	text := model.Input{Channels: 1, Height: 1, Width: 16, Classes: 11, Sequence: true}
 	for _, c := range []struct {
@@ -321,7 +323,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 					if _, err := e.Gradient(params, grads, b); err != nil {
 						t.Fatal(err)
 					}
-					b.N = 17 // a smaller batch fits into what is there
+					b.N = 17 // a smaller batch fits into the same memory
 					b.X, b.Y = b.X[:17*digits.Features()], b.Y[:17]
 				}
 				step()
@@ -333,8 +335,8 @@ func TestAStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestTheEngineTrainsAsGorgoniaDoes makes fifty steps with each. Rounding differs from the first on, so that the losses
-// drift apart; in fifty steps they do so by about 1e-6.
+// TestTheEngineTrainsAsGorgoniaDoes makes fifty steps with each. Rounding differs from the first
+// step on, so the losses drift apart, by about 1e-6 in fifty steps.
 func TestTheEngineTrainsAsGorgoniaDoes(t *testing.T) {
 	race.Skip(t)
 	const bound = 1e-4
@@ -378,7 +380,8 @@ func TestTheEngineTrainsAsGorgoniaDoes(t *testing.T) {
 	}
 }
 
-// TestAGradientThatNobodyWaitsForEnds cancels in the middle of a gradient, when the last layer is reported.
+// TestAGradientThatNobodyWaitsForEnds cancels in the middle of a gradient, when the last layer is
+// reported.
 func TestAGradientThatNobodyWaitsForEnds(t *testing.T) {
 	d := lookup(t, "lenet", digits)
 	params, b := initial(t, d, 1), modeltest.RandomBatch(digits, 300, 1)
@@ -421,7 +424,8 @@ func TestAnEngineSaysWhatItCannotDo(t *testing.T) {
 	}
 }
 
-// TestValuesThatAreNotFiniteLeaveNoTrace computes with NaN between two gradients: padding and scratch must not keep it.
+// TestValuesThatAreNotFiniteLeaveNoTrace computes with NaN between two gradients: padding and
+// scratch memory must not keep it.
 func TestValuesThatAreNotFiniteLeaveNoTrace(t *testing.T) {
 	d := lookup(t, "lenet", digits)
 	for _, o := range variants(t) {

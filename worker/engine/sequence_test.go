@@ -31,7 +31,8 @@ func concat(parts ...[]model.Layer) (all []model.Layer) {
 	return all
 }
 
-// sequenceModels are small models that together have each layer at the begin, in the middle and at the end.
+// sequenceModels are small models that together have each layer at the beginning, in the middle and
+// at the end.
 var sequenceModels = map[string][]model.Layer{
 	"bigrams":         {model.Embedding{Name: "e", Width: 11}},
 	"one block":       concat([]model.Layer{model.Embedding{Name: "e", Width: 6}}, block("a/", 6, 2), []model.Layer{model.Linear{Name: "head", Out: 11}}),
@@ -60,7 +61,7 @@ func TestModelsOfSequencesComputeTheGradientOfTheirDescription(t *testing.T) {
 	})
 }
 
-// TestRowsOfImagesAreSequencesToo has layers for matrices before any parameter and on images.
+// TestRowsOfImagesAreSequencesToo has layers for matrices before any parameter, and on images.
 func TestRowsOfImagesAreSequencesToo(t *testing.T) {
 	in := model.Input{Channels: 1, Height: 5, Width: 12, Classes: 3}
 	onEach(t, func(t *testing.T, o engine.Options) {
@@ -99,9 +100,8 @@ func TestCharlmIsWhatGorgoniaComputes(t *testing.T) {
 	}
 }
 
-// TestCharlmIsOneFunctionOfItsArguments has batches of one piece and of two: neither threads nor
-// what was computed before change a bit, values are reported when they are final, and no step
-// allocates.
+// TestCharlmIsOneFunctionOfItsArguments has batches of one piece and of two. Neither threads nor
+// earlier gradients change a bit, values are reported when they are final, and no step allocates.
 func TestCharlmIsOneFunctionOfItsArguments(t *testing.T) {
 	in := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
 	d := lookup(t, "charlm", in)
@@ -142,7 +142,7 @@ func TestCharlmIsOneFunctionOfItsArguments(t *testing.T) {
 	}
 }
 
-// BenchmarkCharlm asks what a gradient of 8 sequences costs on one thread and on two, on each device.
+// BenchmarkCharlm measures a gradient of 8 sequences on one thread and on two, on each device.
 func BenchmarkCharlm(b *testing.B) {
 	in := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
 	for _, dev := range nn.Devices() {

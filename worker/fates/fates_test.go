@@ -14,7 +14,8 @@ func push(version kintsugi.Step, sequence uint32) kintsugi.PushID {
 
 func view(number kintsugi.ViewNumber) kintsugi.View { return kintsugi.View{Number: number, Line: 1} }
 
-// Whoever was no member for a while has had its bytes dropped: the ticket alone would have a step wait for them.
+// The heads have dropped the bytes of a worker that was not a member for a while. If only the
+// ticket were sent again, a step would wait for the bytes.
 func TestAPushIsSentAgainInTheSameView(t *testing.T) {
 	var b fates.Book
 	b.Join(view(1), 4)
@@ -22,7 +23,7 @@ func TestAPushIsSentAgainInTheSameView(t *testing.T) {
 	b.Ask(push(4, 1), 1)
 	b.Begin(push(4, 0))
 	b.Ask(push(4, 0), 1)
-	b.Begin(push(4, 2)) // nobody was told of it: the turn that would compute it sends it
+	b.Begin(push(4, 2)) // no conductor was told of it, so the turn that would compute it sends it
 	j := b.Join(view(1), 4)
 	if want := []kintsugi.PushID{push(4, 0), push(4, 1)}; !slices.Equal(j.Again, want) || len(j.Repeat)+len(j.Settled) > 0 || j.GivenUp {
 		t.Errorf("%+v, want %v sent again", j, want)
@@ -52,8 +53,8 @@ func TestAPushOnAnOlderVersionIsOnlyAskedAboutInAnotherView(t *testing.T) {
 	}
 }
 
-// In another view its heads refuse it, or the session breaks before they have it: the conductor of
-// the first may have counted it all the same.
+// In another view, heads refuse the push, or the session breaks before they have it. The conductor
+// of the first view may have counted it nevertheless.
 func TestAPushThatWasToldOfOnceIsNotGivenUpWithoutAWord(t *testing.T) {
 	var b fates.Book
 	b.Join(view(1), 4)
@@ -72,7 +73,7 @@ func TestAPushThatNoConductorWasToldOfIsGivenUpWhenItIsPassed(t *testing.T) {
 	b.Begin(push(4, 0))
 	b.Begin(push(4, 1))
 	b.Ask(push(4, 1), 1)
-	b.Void(push(4, 1)) // it said that this will not be counted, though nothing is newer
+	b.Void(push(4, 1)) // the conductor says that this is not counted, although nothing is newer
 	if f := b.Pass(4); len(f) > 0 {
 		t.Errorf("%v before its version is passed", f)
 	}
@@ -81,7 +82,8 @@ func TestAPushThatNoConductorWasToldOfIsGivenUpWhenItIsPassed(t *testing.T) {
 	}
 }
 
-// A line that keeps the one before has nobody who knows what became of a push: if it may have been counted, it was.
+// On a line that keeps the one before, nobody knows what became of a push. If it may have been
+// counted, it is taken for counted.
 func TestOnALineThatKeepsTheOneBeforePushesAreTakenForCounted(t *testing.T) {
 	var b fates.Book
 	b.Join(view(1), 4)

@@ -14,7 +14,7 @@ func push(version kintsugi.Step, sequence uint32) kintsugi.PushID {
 }
 
 // An outage of ten minutes takes no more memory than one of a second, and no gradient is missing:
-// the means of what is offered, each times what it is the mean of, are the sum of all.
+// the means that are offered, each times the number of its gradients, add up to the sum of all.
 func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 	const values, most, every = 50, 4, 25 * time.Millisecond
 	for _, rule := range kintsugi.KeepRules() {
@@ -48,7 +48,7 @@ func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 			merged += uint64(x.Merged)
 			for k, v := range x.Values {
 				if rule == kintsugi.KeepLocal {
-					sum[k] -= float64(v) // it is the sum
+					sum[k] -= float64(v) // with the rule sum, it is the sum
 				} else {
 					sum[k] -= float64(v) * float64(x.Merged)
 				}
@@ -65,8 +65,8 @@ func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 	}
 }
 
-// An outage that begins before what an earlier one left is offered keeps both, and gives up the
-// oldest version where there is no room.
+// If an outage begins before the gradients of an earlier one are offered, both are kept. If there
+// is no room, the oldest version is given up.
 func TestANewerVersionPushesTheOldestOut(t *testing.T) {
 	q := New(Config{Values: 1, Most: 3})
 	for i := range uint32(5) {
@@ -92,8 +92,8 @@ func TestANewerVersionPushesTheOldestOut(t *testing.T) {
 	}
 }
 
-// What a head may hold some bytes of stays as it is, whatever is kept later; and who keeps a
-// gradient is told under which id it will be offered.
+// A gradient of which a head may have some bytes does not change, whatever is kept later. Keep
+// returns the id under which a gradient will be offered.
 func TestWhatWasSentStaysAsItIs(t *testing.T) {
 	for _, rule := range kintsugi.KeepRules() {
 		q := New(Config{Rule: rule, Values: 1, Most: 4})
@@ -125,8 +125,8 @@ func TestWhatWasSentStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A worker that begins again on the same parameters goes along the whole path that it has been; one
-// that has lost its way forgets it, but not the gradient that was under way before.
+// A worker that begins again on the same parameters goes along its whole path. One that has lost
+// its way forgets the path, but not the gradient that was under way before.
 func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 	q := New(Config{Rule: kintsugi.KeepLocal, Values: 2, Most: 4})
 	for i := range uint32(5) {
@@ -145,15 +145,15 @@ func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 	}
 }
 
-// A path of a worker goes on on the line that keeps its own: a step against it takes what stayed as
-// far as the path has gone, from wherever that is now, and what came back older to where the path
-// has ended. It is one push of all its gradients, under an id of the new line, whose batches nobody
-// computes again.
+// A worker's path goes on on a line that keeps its own. A step towards its end moves what stayed by
+// as much as the path has moved it, from wherever it is now, and moves what came back older to
+// where the path has ended. It is a single push for all gradients of the path, under an id of the
+// new line, and their batches are not computed again.
 func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 	const values, rate = 8, 0.25
 	restored := []Range{{2, 4}, {7, 8}}
 	back := func(i int) bool { return i == 2 || i == 3 || i == 7 }
-	for _, later := range []kintsugi.Step{0, 2} { // by so many steps the line begins after the path
+	for _, later := range []kintsugi.Step{0, 2} { // by so many steps after the path the line begins
 		q := New(Config{Rule: kintsugi.KeepLocal, Values: values, Most: 4})
 		q.Keep(push(5, 0), 0, 1, make([]float32, values), false) // of another version
 		was, end, base := make([]float32, values), make([]float32, values), make([]float32, values)
@@ -172,7 +172,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 				end[i] -= rate * g[i]
 			}
 			q.Keep(push(7, 3+k), float64(k), 2, g, k == 0)
-			if k == 3 { // the session after the outage has broken, too
+			if k == 3 { // the session after the outage has broken too
 				list, _ := q.Take()
 				list[len(list)-1].Sent = true
 				q.Back(list)
@@ -183,7 +183,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 		id, ok := q.Onto(push(7, 3), to, restored, base, end, rate)
 		want := to
 		if later == 0 {
-			want.Sequence = 3 // those from there on are its gradients
+			want.Sequence = 3 // the path's gradients begin there
 		}
 		list, dropped := q.Take()
 		if !ok || id != want || dropped != 0 || len(list) != 2 || list[0].ID != push(5, 0) || list[1].ID != want {
@@ -205,7 +205,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 	}
 }
 
-// Where there is no path, or it has led to gradients that are not finite, none goes on.
+// If there is no path, or it has led to gradients that are not finite, none goes on.
 func TestNothingGoesOnThatLeadsNowhere(t *testing.T) {
 	to := push(7, 0)
 	to.Line = 2

@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A worker knows what came back older since a line only if it has seen how each line since has
-// begun, and all of them keep it.
+// A worker knows what came back older since a line only if it has seen how each line since then
+// began, and all of them keep that line.
 func TestWhatCameBackSinceALineIsKnownOfEveryLineSince(t *testing.T) {
 	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{96}}})
 	if err != nil {

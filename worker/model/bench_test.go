@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// BenchmarkGradient asks what a gradient of 32 images of 28×28 costs on one thread.
+// BenchmarkGradient measures a gradient of 32 images of 28×28 on one thread.
 func BenchmarkGradient(b *testing.B) {
 	for _, lib := range []string{"gonum", "builtin", "openblas"} {
 		for _, name := range []string{"mlr", "mlp", "lenet", "cnn"} {

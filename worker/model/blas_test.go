@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// TestMain runs the tests on the reference.
+// TestMain runs the tests with the reference BLAS.
 func TestMain(m *testing.M) {
 	impl, err := blas.Open("gonum", 1)
 	if err != nil {
@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onEachBLAS runs test with each BLAS the machine has, the reference last, so that it stays in use. With
-// -short it is the only one.
+// onEachBLAS runs test with each BLAS that the machine has, the reference last, so that it stays in
+// use. With -short it is the only one.
 func onEachBLAS(t *testing.T, test func(t *testing.T)) {
 	for _, name := range []string{"openblas", "mkl", "builtin", "gonum"} {
 		t.Run(name, func(t *testing.T) {

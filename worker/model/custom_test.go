@@ -16,7 +16,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// composed is a convolutional network in Gorgonia's own operations, and its description.
+// composed is a convolutional network in Gorgonia's own operations, with its description.
 func composed(t *testing.T) (model.Custom, *model.Description) {
 	t.Helper()
 	d, err := model.Describe("composed", model.Input{Channels: 2, Height: 8, Width: 8, Classes: 3}, model.Defaults{},
@@ -61,15 +61,15 @@ func openCustom(t *testing.T, c model.Custom, batch int) model.Model {
 	return m
 }
 
-// TestAUsersGraphKeepsTheContract shows that of Gorgonia's traps neither the missing Reset nor the missing
-// zeroing of derivatives reaches a caller.
+// TestAUsersGraphKeepsTheContract shows that callers are safe from two of Gorgonia's traps: the
+// missing Reset, and derivatives that are not set to zero.
 func TestAUsersGraphKeepsTheContract(t *testing.T) {
 	c, d := composed(t)
 	modeltest.Check(t, openCustom(t, c, 4), modeltest.Reference(d), initial(t, d, 1),
 		modeltest.RandomBatch(d.Input, 4, 1), modeltest.RandomBatch(d.Input, 6, 2))
 }
 
-// TestSoftMaxInAUsersGraphIsNotMergedWithTheLoss: Gorgonia returns the node of a SoftMax where the
+// TestSoftMaxInAUsersGraphIsNotMergedWithTheLoss: Gorgonia returns the node of a SoftMax if the
 // LogSoftMax of the same input is asked for.
 func TestSoftMaxInAUsersGraphIsNotMergedWithTheLoss(t *testing.T) {
 	in := model.Input{Channels: 1, Height: 1, Width: 4, Classes: 3}
@@ -97,7 +97,7 @@ func TestSoftMaxInAUsersGraphIsNotMergedWithTheLoss(t *testing.T) {
 					z[j] += float64(x) * params[3*k+j]
 				}
 			}
-			p := softmax(softmax(z)) // the network's, and the loss's
+			p := softmax(softmax(z)) // the network's own, and the loss's
 			loss -= math.Log(p[b.Y[i]]) / float64(b.N)
 			if p[b.Y[i]] == max(p[0], p[1], p[2]) {
 				correct++
@@ -112,8 +112,8 @@ func TestSoftMaxInAUsersGraphIsNotMergedWithTheLoss(t *testing.T) {
 	modeltest.Check(t, m, oracle, params, modeltest.RandomBatch(in, 2, 5))
 }
 
-// TestModelsThatAreDroppedAreFreed: a finalizer in Gorgonia's machine would keep the graph, megabytes of
-// it, for ever.
+// TestModelsThatAreDroppedAreFreed: a finalizer in Gorgonia's machine would keep the graph, which
+// takes megabytes, for ever.
 func TestModelsThatAreDroppedAreFreed(t *testing.T) {
 	c, d := composed(t)
 	params, grads := initial(t, d, 1), make([]float32, d.Values())
@@ -163,7 +163,7 @@ func TestModelsThatAreDroppedAreFreed(t *testing.T) {
 	}
 }
 
-// TestModelsAreBuiltAndRunConcurrently has something to say under the race detector.
+// TestModelsAreBuiltAndRunConcurrently is for the race detector.
 func TestModelsAreBuiltAndRunConcurrently(t *testing.T) {
 	c, d := composed(t)
 	params, b := initial(t, d, 1), modeltest.RandomBatch(d.Input, 3, 1)

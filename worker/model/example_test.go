@@ -6,7 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// A model by its name. This one takes no data, and descends to an optimum that it knows.
+// A model is found by its name. This one takes no data, and descends to an optimum that it knows.
 func ExampleLookup() {
 	d, err := model.Lookup("qp:dimension=50,condition=4", model.Input{})
 	if err != nil {

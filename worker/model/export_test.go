@@ -4,7 +4,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Attach hangs witness on the graphs of m, so that it lives as long as they do.
+// Attach attaches witness to the graphs of m, so that it lives as long as they do.
 func Attach(m Model, witness *[1 << 16]byte) {
 	e := m.(*executor)
 	for _, n := range []*network{e.gradient, e.evaluate} {

@@ -34,7 +34,8 @@ func obviousFactors(f model.Factors) modeltest.Oracle {
 	}
 }
 
-// TestFactorsComputeTheGradientOfTheirLoss by finite differences, for batches that name a row once and often.
+// TestFactorsComputeTheGradientOfTheirLoss compares with finite differences, for batches that name
+// a row once and often.
 func TestFactorsComputeTheGradientOfTheirLoss(t *testing.T) {
 	d := lookup(t, "mf:rank=3,decay=0.2", ratings)
 	m, err := model.New(d, 1)
@@ -57,7 +58,8 @@ func TestFactorsComputeTheGradientOfTheirLoss(t *testing.T) {
 	modeltest.Check(t, m, obviousFactors(*d.Factors), params, batch(1), batch(2), batch(200))
 }
 
-// TestAGradientOfFactorsTouchesTheRowsOfItsBatchAlone: all else is +0, and costs nothing to send.
+// TestAGradientOfFactorsTouchesTheRowsOfItsBatchAlone: everything else is +0, and costs nothing to
+// send.
 func TestAGradientOfFactorsTouchesTheRowsOfItsBatchAlone(t *testing.T) {
 	d := lookup(t, "mf:rank=3", ratings)
 	m, err := model.New(d, 1)

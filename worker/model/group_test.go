@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// described are the built-in models with layers, and one with what they lack.
+// described are the built-in models with layers, and one with layers that they lack.
 func described(t *testing.T) map[string]*model.Description {
 	t.Helper()
 	all := map[string]*model.Description{"charlm": lookup(t, "charlm", model.Input{Channels: 1, Height: 1, Width: 8, Classes: 11, Sequence: true})}
@@ -26,7 +26,8 @@ func described(t *testing.T) map[string]*model.Description {
 	return all
 }
 
-// Groups are a description once more: each layer that computes is in one of them, in order, and each parameter.
+// Groups are another form of a description: each layer that computes is in one of them, in order,
+// and so is each parameter.
 func TestGroupsAreTheLayersInOrder(t *testing.T) {
 	for name, d := range described(t) {
 		for _, o := range []model.Grouping{{}, {Pool: true}} {
@@ -74,7 +75,7 @@ func TestGroupsAreTheLayersInOrder(t *testing.T) {
 	}
 }
 
-// eachGroup calls f for each group, before those inside it, and joined after those.
+// eachGroup calls f for each group before the groups inside it, and joined after those.
 func eachGroup(groups []model.Group, f func(model.Group), joined func()) {
 	for _, g := range groups {
 		f(g)
@@ -85,7 +86,8 @@ func eachGroup(groups []model.Group, f func(model.Group), joined func()) {
 	}
 }
 
-// fits checks that groups lead from a shape to another, and that their parameters are those of a span.
+// fits checks that groups lead from one shape to another, and that their parameters are those of a
+// span.
 func fits(t *testing.T, groups []model.Group, in, out model.Shape, params model.Span) {
 	t.Helper()
 	at := params.Lo

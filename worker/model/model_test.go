@@ -35,8 +35,8 @@ var (
 	initial, lookup = modeltest.Params, modeltest.Lookup
 )
 
-// TestBuiltinsComputeTheGradientOfTheirDescription covers each model on small images of odd size, with a
-// batch that fits the graph, one that is padded and one that is computed in pieces.
+// TestBuiltinsComputeTheGradientOfTheirDescription covers each model on small images of odd size,
+// with a batch that fits the graph, one that is padded and one that is computed in pieces.
 func TestBuiltinsComputeTheGradientOfTheirDescription(t *testing.T) {
 	onEachBLAS(t, func(t *testing.T) {
 		for _, name := range []string{"mlr", "mlp", "lenet", "cnn", "cnn:relu-logits"} {
@@ -128,8 +128,8 @@ func TestModelsAdaptToImagesAndClasses(t *testing.T) {
 	}
 }
 
-// TestInitialisationOfATensorDependsOnItsNameAlone lets a layer be added or renamed without changing
-// the others.
+// TestInitialisationOfATensorDependsOnItsNameAlone: a layer can be added or renamed without
+// changing the others.
 func TestInitialisationOfATensorDependsOnItsNameAlone(t *testing.T) {
 	long := lookup(t, "lenet", digits)
 	short, err := model.Describe("short", digits, model.Defaults{}, model.MaxPool{Size: 1},
@@ -167,7 +167,7 @@ func TestDropoutMasksDependOnSeedLayerAndExampleAlone(t *testing.T) {
 	const n, features, rate = 64, 513, 0.25
 	whole, again := make([]float32, n*features), make([]float32, n*features)
 	model.DropoutMask(whole, 5, 9, rate, 0, features)
-	for i := range n { // one example at a time, backwards
+	for i := range n { // one example at a time, in reverse order
 		i = n - 1 - i
 		model.DropoutMask(again[i*features:(i+1)*features], 5, 9, rate, i, features)
 	}
@@ -234,8 +234,8 @@ func TestNaNInTheParametersReachesTheGradient(t *testing.T) {
 	}
 }
 
-// TestTheReferenceGivesTheSameBitsForAnyGOMAXPROCS compares gradients of a network whose products are large
-// enough for gonum, left alone, to compute them on several goroutines.
+// TestTheReferenceGivesTheSameBitsForAnyGOMAXPROCS compares gradients of a network whose products
+// are so large that gonum by itself would compute them on several goroutines.
 func TestTheReferenceGivesTheSameBitsForAnyGOMAXPROCS(t *testing.T) {
 	d := lookup(t, "lenet", digits)
 	m, params, b := open(t, d, 16), initial(t, d, 1), modeltest.RandomBatch(digits, 16, 1)

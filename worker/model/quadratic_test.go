@@ -30,7 +30,7 @@ func TestQuadraticIsItsFormula(t *testing.T) {
 	a := make([][]float64, q.Dimension)
 	for i := range a {
 		x := slices.Clone(optimum)
-		x[i]++ // the step is exact only nearly: the columns are divided by what it was
+		x[i]++ // the step is not quite exact, so the columns are divided by its true length
 		m.apply(x)
 		a[i] = slices.Clone(m.y)
 		for j := range a[i] {

@@ -53,7 +53,8 @@ func TestModelsOfSequencesComputeTheGradientOfTheirDescription(t *testing.T) {
 	})
 }
 
-// TestAPositionSeesNoLaterToken changes tokens from the end and looks for the first position that notices.
+// TestAPositionSeesNoLaterToken changes tokens from the end, and looks for the first position whose
+// result changes.
 func TestAPositionSeesNoLaterToken(t *testing.T) {
 	layers := append([]model.Layer{model.Embedding{Name: "e", Width: 6}}, block("a/", 6, 2)...)
 	d, err := model.Describe("test", tokens, model.Defaults{}, append(layers, model.Linear{Name: "head", Out: 11})...)
@@ -61,7 +62,7 @@ func TestAPositionSeesNoLaterToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, params := open(t, d, 1), initial(t, d, 1)
-	// The loss of a prefix, all else equal, is told apart by the labels: those after it move together.
+	// The loss of a prefix is found by means of the labels: those after it change together.
 	loss := func(b model.Batch) float64 {
 		l, _, err := m.Evaluate(params, b)
 		if err != nil {
@@ -71,7 +72,8 @@ func TestAPositionSeesNoLaterToken(t *testing.T) {
 	}
 	b := modeltest.RandomBatch(tokens, 1, 4)
 	for position := range tokens.Width {
-		// What position says of two labels differs by a difference of logits, which no later token may change.
+		// The difference between the losses of two labels at a position is a difference of logits,
+		// which no later token may change.
 		difference := func() float64 {
 			with := b
 			with.Y = append([]int32{}, b.Y...)

@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// What a question costs beside the copies that it needs: of the parameters to the program's memory,
-// of the gradient from there. The program computes nothing.
+// BenchmarkGradient measures a question beside the copies that it needs: of the parameters to the
+// program's memory, and of the gradient from there. The program computes nothing.
 func BenchmarkGradient(b *testing.B) {
 	for _, values := range []int{1 << 10, 1 << 20, 1 << 24} {
 		b.Run(fmt.Sprintf("values=%d", values), func(b *testing.B) {

@@ -94,7 +94,7 @@ func TestWhatIsOtherInAModelIsNamed(t *testing.T) {
 	}
 }
 
-// FuzzRead reads arbitrary bytes as what a program has said of its model.
+// FuzzRead reads arbitrary bytes as a program's description of its model.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	d := &program.Description{Name: "net", Tensors: []kintsugi.Tensor{{Name: "w", Shape: []int{2, 1}}}, Examples: 5}

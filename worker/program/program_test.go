@@ -25,7 +25,7 @@ import (
 const (
 	behaviour = "KINTSUGI_TEST_BEHAVIOUR" // of a program of these tests
 	lockFile  = "KINTSUGI_TEST_LOCK"
-	howMany   = "KINTSUGI_TEST_VALUES" // of the model, if they are not those of about
+	howMany   = "KINTSUGI_TEST_VALUES" // number of values of the model, if it is not that of about
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ var about = program.Description{
 	Name: "two-arrays", Tensors: []kintsugi.Tensor{{Name: "a", Shape: []int{2, 3}}, {Name: "b", Shape: []int{5}}}, Examples: 9, Batch: 4, Evaluates: true,
 }
 
-// behaviours are what a program does instead of its duty when it is asked for a gradient.
+// behaviours are what a program does, instead of what it should, when it is asked for a gradient.
 var behaviours = map[string]func(p *programtest.Program, q programtest.Question) error{
 	"end": func(*programtest.Program, programtest.Question) error { os.Exit(0); return nil },
 	"fail": func(*programtest.Program, programtest.Question) error {
@@ -56,7 +56,7 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 		if err := syscall.Shutdown(3, syscall.SHUT_RDWR); err != nil {
 			return err
 		}
-		<-time.After(time.Hour) // for ever, which Go's runtime would end where no thread of C's is left
+		<-time.After(time.Hour) // for ever; without a C thread, Go's runtime would find a deadlock and end
 		return nil
 	},
 	"babble":    func(p *programtest.Program, _ programtest.Question) error { return p.Say("hello") },
@@ -64,7 +64,7 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 	"answer another": func(p *programtest.Program, q programtest.Question) error {
 		return p.Answer(map[string]any{"id": q.ID + 1, "loss": 1})
 	},
-	"forget how many": func(p *programtest.Program, q programtest.Question) error { // without indices nobody else knows
+	"forget how many": func(p *programtest.Program, q programtest.Question) error { // without indices, only the program knows the number
 		return p.Answer(map[string]any{"id": q.ID, "loss": 1})
 	},
 	"nothing at all": func(p *programtest.Program, q programtest.Question) error {
@@ -132,7 +132,7 @@ func behave(how string) {
 	}
 }
 
-// start starts a program that behaves so.
+// start starts a program with the given behaviour.
 func start(t *testing.T, how string) *program.Program {
 	t.Helper()
 	t.Setenv(behaviour, how)
@@ -211,7 +211,7 @@ func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
 	}
 }
 
-// when calls do when the text was written.
+// when calls do when the text has been written.
 func when(text string, do func()) writer {
 	return func(b []byte) (int, error) {
 		if bytes.Contains(b, []byte(text)) {
@@ -239,7 +239,7 @@ func TestAProgramThatDoesNotKeepToTheProtocolIsNamed(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			p := start(t, how)
 			params, grads := make([]float32, 11), make([]float32, 11)
-			for range 2 { // it stays so
+			for range 2 { // it stays that way
 				_, _, err := p.Gradient(t.Context(), params, grads, program.Request{})
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Fatalf("error %v; want %s", err, want)
@@ -283,7 +283,7 @@ func TestWhatIsNoProgram(t *testing.T) {
 	}
 }
 
-// beWorker starts a program, says so, and waits to be killed.
+// beWorker starts a program, reports it, and waits to be killed.
 func beWorker() {
 	if err := os.Setenv(behaviour, ""); err != nil {
 		panic(err)
@@ -317,7 +317,7 @@ func TestAWorkerThatIsKilledLeavesNoProgramBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := out.Read(make([]byte, 7)); err != nil { // the program has its lock, since it has described its model
+	if _, err := out.Read(make([]byte, 7)); err != nil { // the program holds its lock, since it has described its model
 		t.Fatal(err)
 	}
 	if err := worker.Process.Kill(); err != nil {
@@ -327,8 +327,8 @@ func TestAWorkerThatIsKilledLeavesNoProgramBehind(t *testing.T) {
 	lock(path)        // waits until the program is gone
 }
 
-// Linux ties a child to the thread that has started it, and a thread ends with the goroutine that
-// keeps it, as that of launch.Cluster does.
+// Linux ends a child with the thread that started it, and a thread ends with the goroutine that is
+// locked to it, as in launch.Cluster.
 func TestAProgramOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	t.Setenv(behaviour, "nothing at all")
 	var p *program.Program
@@ -363,7 +363,7 @@ func TestAProgramThatDoesNotEndIsEnded(t *testing.T) {
 	if _, _, err := p.Gradient(ctx, make([]float32, 11), make([]float32, 11), program.Request{Indices: []int{1}}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if err := p.Close(); err != nil { // the program ends, and the shell that has started it sleeps
+	if err := p.Close(); err != nil { // the program ends, and the shell that started it sleeps
 		t.Fatal(err)
 	}
 	lock(path)
@@ -372,7 +372,7 @@ func TestAProgramThatDoesNotEndIsEnded(t *testing.T) {
 func TestWhatAProgramHasStartedEndsWithIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	t.Setenv(behaviour, "end")
-	// A child that lives on has the program's end of the socket, and its output.
+	// A child that lives on holds the program's end of the socket, and its output.
 	script := "flock " + path + " sleep 1000 & exec /proc/self/exe"
 	script = strings.Replace(script, "/proc/self", fmt.Sprintf("/proc/%d", os.Getpid()), 1)
 	if _, err := exec.LookPath("flock"); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// inPython starts a program that begins so and then runs what kintsugi.py is for.
+// inPython starts a program that begins with source and then calls kintsugi.py.
 func inPython(t *testing.T, source string) (*program.Program, error) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -20,11 +20,11 @@ func inPython(t *testing.T, source string) (*program.Program, error) {
 		t.Skip("no python3 here, which kintsugi.py is for")
 	}
 	t.Setenv("PYTHONPATH", "../../python")
-	t.Setenv("PYTHONUNBUFFERED", "") // which is what users have
+	t.Setenv("PYTHONUNBUFFERED", "") // as users have it
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
 	p, err := program.Start(t.Context(), program.Config{Command: []string{python, "-c", source}, Slots: 1})
 	if err == nil {
-		t.Cleanup(func() { _ = p.Close() }) // tests see how it ended
+		t.Cleanup(func() { _ = p.Close() }) // tests look at how it ended
 	}
 	return p, err
 }
@@ -105,7 +105,8 @@ kintsugi.run("net", [("w", (2,))], None, None, epsilon=0.1)
 	}
 }
 
-// Whoever begins has a loop of their own before them, and gives what that has.
+// Newcomers have a training loop of their own, and give kintsugi.py what that loop has. It is read
+// as it was meant, or refused by name.
 func TestWhatAProgramInPythonGivesIsReadAsItWasMeantOrNamed(t *testing.T) {
 	p, err := inPython(t, `
 import kintsugi
@@ -158,7 +159,7 @@ kintsugi.run("net", [("w", (2,))], lambda params, seed: None, gradient, evaluate
 	}
 }
 
-// withPyTorch skips a test where there is none.
+// withPyTorch skips a test if there is no PyTorch.
 func withPyTorch(t *testing.T) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -241,7 +242,8 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 			}
 		}
 	}
-	// It goes on, and what is random in Python is a function of the batch too.
+	// The program goes on after an error, and Python's own random numbers depend only on the batch
+	// too.
 	for _, into := range [][]float32{grads, again} {
 		if _, _, err := p.Gradient(t.Context(), params, into, program.Request{Seed: 5, Indices: []int{7}}); err != nil {
 			t.Fatal(err)
@@ -256,8 +258,8 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	}
 }
 
-// What a module has that no server has is named, also where autograd does not see that it changes,
-// and so are parameters that no server would train.
+// State of a module that servers do not have is refused by name, even if autograd does not see that
+// it changes. So are parameters that no server would train.
 func TestWhatAModuleChangesBehindAutogradIsNamed(t *testing.T) {
 	withPyTorch(t)
 	p, err := inPython(t, `
@@ -313,7 +315,7 @@ kintsugi.run_torch("net", Net, loss, examples=10, evaluate=evaluate)
 		_, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{case_}})
 		return err
 	}
-	// Values are compared in the 1st, 2nd, 4th and 8th gradient; others are of no case.
+	// Values are compared in the 1st, 2nd, 4th and 8th gradient.
 	for _, c := range []struct {
 		number int
 		want   string
@@ -337,7 +339,7 @@ kintsugi.run_torch("net", Net, loss, examples=10, evaluate=evaluate)
 	}
 }
 
-// withJAX skips a test where there is none.
+// withJAX skips a test if there is no JAX.
 func withJAX(t *testing.T) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -398,7 +400,7 @@ kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (
 	}
 	params = []float32{1, 2, 3, 4, 5, 6, 0.5}
 	for i, to := range [][]float32{grads, again, other} {
-		seed := uint64(5)<<40 + uint64(i/2)<<32 // of which the last differs in what JAX takes for a seed of its own least
+		seed := uint64(5)<<40 + uint64(i/2)<<32 // the last two differ in what JAX by itself least takes for a seed
 		if _, _, err := p.Gradient(t.Context(), params, to, program.Request{Seed: seed, Indices: []int{1, 3}}); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func describe(t *testing.T, name string, in model.Input) *model.Description {
 	return d
 }
 
-// someRatings returns ratings of which the last user has given none.
+// someRatings returns ratings, of which the last user has given none.
 func someRatings(users, items, n int) *data.Ratings {
 	rng := rand.New(rand.NewPCG(7, uint64(n)))
 	r := &data.Ratings{Users: users, Items: items}
@@ -34,11 +34,11 @@ func someRatings(users, items, n int) *data.Ratings {
 }
 
 // TestRowsAreSetToTheMinimumByOneOwnerEach: after the turns of all slots, the derivative of
-// Σ(error² + λ·‖row‖²) is zero at each row of the side whose turn it is, nothing of the other side
-// is named, and no chunk is named by two.
+// Σ(error² + λ·‖row‖²) is zero at each row of the side whose turn it is. Nothing of the other side
+// is named, and no chunk is named twice.
 func TestRowsAreSetToTheMinimumByOneOwnerEach(t *testing.T) {
 	ratings := someRatings(60, 40, 700)
-	for _, name := range []string{"mf:als,rank=3,decay=0.3", "mf:als,rank=24,decay=0.3"} { // of the second a row is longer than a chunk
+	for _, name := range []string{"mf:als,rank=3,decay=0.3", "mf:als,rank=24,decay=0.3"} { // in the second, a row is longer than a chunk
 		d := describe(t, name, model.Input{Users: 60, Items: 40})
 		params, grads := make([]float32, d.Values()), make([]float32, d.Values())
 		if err := d.Init(1, params); err != nil {
@@ -127,7 +127,7 @@ func someDocuments(words int, lengths ...int) *data.Documents {
 	return d
 }
 
-// obviousGibbs is the textbook's sweep over all documents, with the counts taken anew for each token.
+// obviousGibbs is the textbook's sweep over all documents, which counts again for each token.
 func obviousGibbs(p model.Topics, docs *data.Documents, topic []int, seed, version uint64) (loss float64) {
 	for d := range docs.Len() {
 		for i := docs.Start[d]; i < docs.Start[d+1]; i++ {
@@ -165,7 +165,7 @@ func obviousGibbs(p model.Topics, docs *data.Documents, topic []int, seed, versi
 	return loss / float64(len(docs.Words))
 }
 
-// TestASweepOfOneSlotIsTheTextbooks token by token, from no assignments on.
+// TestASweepOfOneSlotIsTheTextbooks, token by token, starting without assignments.
 func TestASweepOfOneSlotIsTheTextbooks(t *testing.T) {
 	docs := someDocuments(12, 9, 0, 30, 1, 17)
 	d := describe(t, "lda:topics=4,alpha=0.3,beta=0.2", model.Input{Words: 12, Tokens: 57})
@@ -200,7 +200,7 @@ func TestASweepOfOneSlotIsTheTextbooks(t *testing.T) {
 }
 
 // TestAStepMakesAnyStateConsistent: whatever the parameters are, after the steps of all slots each
-// token has a topic and the counts are those of the assignments.
+// token has a topic, and the counts are those of the assignments.
 func TestAStepMakesAnyStateConsistent(t *testing.T) {
 	docs := someDocuments(30, 5, 200, 1, 1, 0, 80, 40)
 	d := describe(t, "lda:topics=5", model.Input{Words: 30, Tokens: 327})
@@ -235,8 +235,8 @@ func TestAStepMakesAnyStateConsistent(t *testing.T) {
 	}
 }
 
-// TestHeldOutIsTheLikelihoodOfTheOtherHalf for topics that are known: each word belongs to one of
-// two, and a document to one.
+// TestHeldOutIsTheLikelihoodOfTheOtherHalf for known topics: each word belongs to one of two
+// topics, and each document has one.
 func TestHeldOutIsTheLikelihoodOfTheOtherHalf(t *testing.T) {
 	p := model.Topics{Words: 6, Tokens: 1, Topics: 2, Alpha: 1e-6, Beta: 1e-9}
 	params := make([]float32, 6*2+1)
@@ -245,7 +245,7 @@ func TestHeldOutIsTheLikelihoodOfTheOtherHalf(t *testing.T) {
 	}
 	docs := &data.Documents{Start: []int{0, 4, 5, 11}, Words: []int32{0, 1, 2, 0, 5, 3, 4, 5, 3, 4, 5}}
 	got, err := HeldOut(t.Context(), p, params, docs)
-	if err != nil || math.Abs(got-math.Log(3)) > 1e-4 { // a topic has three words, each as likely
+	if err != nil || math.Abs(got-math.Log(3)) > 1e-4 { // a topic has three equally likely words
 		t.Errorf("%v nats a word (%v), want %v", got, err, math.Log(3))
 	}
 	p.Alpha, p.Beta = 0.1, 0.1
@@ -262,7 +262,7 @@ func TestHeldOutIsTheLikelihoodOfTheOtherHalf(t *testing.T) {
 	}
 }
 
-// TestStepsEndWithTheirContext: nobody waits for a step that cannot count any more.
+// TestStepsEndWithTheirContext: a step that can no longer count is not waited for.
 func TestStepsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

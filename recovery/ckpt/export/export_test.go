@@ -19,7 +19,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/export"
 )
 
-// The readers below know the formats from their descriptions alone (safetensors' README,
+// The readers below are written from the descriptions of the formats alone (safetensors' README,
 // numpy.lib.format), and share no code with the writers.
 
 // readSafetensors returns the tensors by name, and the metadata.
@@ -37,7 +37,7 @@ func readSafetensors(b []byte) (map[string]export.Tensor, map[string]string, err
 	}
 	data := b[8+n:]
 	metadata, tensors := map[string]string{}, map[string]export.Tensor{}
-	covered := make([]bool, len(data)) // the format allows no holes and no overlap
+	covered := make([]bool, len(data)) // the format allows neither holes nor overlap
 	for name, raw := range header {
 		if name == "__metadata__" {
 			if err := json.Unmarshal(raw, &metadata); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
-// answering is a store whose answers are those of a function: what proxies and odd servers make of a protocol.
+// answering is a store whose answers come from a function, to play what proxies and unusual servers
+// make of the protocol.
 func answering(t *testing.T, answer http.HandlerFunc) *object.FS {
 	t.Helper()
 	keys(t, objecttest.Key)
@@ -25,14 +26,14 @@ func answering(t *testing.T, answer http.HandlerFunc) *object.FS {
 	return object.NewFS(t.Context(), openS3(t, "s3://runs/x?region=us-east-1&endpoint="+url.QueryEscape(s.URL)), quick)
 }
 
-// stamped sets what every answer about an object has.
+// stamped sets the headers that every answer about an object has.
 func stamped(w http.ResponseWriter) {
 	w.Header().Set("ETag", `"0"`)
 	w.Header().Set("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
 }
 
-// A proxy that packs answers drops their length. An object of unknown length is an error, and not
-// one of no bytes or fewer.
+// A proxy that compresses answers drops their length. An object of unknown length is an error, and
+// not an object of 0 or −1 bytes.
 func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
 	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		stamped(w)
@@ -53,8 +54,8 @@ func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
 	}
 }
 
-// A store or proxy that ignores what part of an object was asked for sends it from its beginning.
-// That must not be taken for damage: an older checkpoint would be used for it.
+// A store or proxy that ignores which part of an object was asked for sends it from its beginning.
+// That must not be taken for damage, since an older checkpoint would be used then.
 func TestAnAnswerWithAnotherPartIsAnError(t *testing.T) {
 	content := random(1000)
 	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -72,12 +73,12 @@ func TestAnAnswerWithAnotherPartIsAnError(t *testing.T) {
 	if n, err := f.ReadAt(got, 500); err == nil && !slices.Equal(got, content[500:600]) {
 		t.Errorf("%d other bytes came", n)
 	}
-	if n, err := f.ReadAt(make([]byte, 1000), 0); err != nil { // all of it is all of it
+	if n, err := f.ReadAt(make([]byte, 1000), 0); err != nil { // here the whole object is what was asked for
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 
-// AWS may find out that an upload cannot be completed when it has said 200 already. Another try helps.
+// AWS may find out that an upload cannot be completed after it has said 200. Another try helps.
 func TestAnErrorIn200IsAnError(t *testing.T) {
 	keys(t, objecttest.Key)
 	server := objecttest.New(t)
@@ -101,13 +102,13 @@ func TestAnErrorIn200IsAnError(t *testing.T) {
 	}
 }
 
-// A list of many names comes in pages, whose last says so.
+// A list of many names comes in pages, of which the last says that it is.
 func TestAListOfSeveralPagesIsOneList(t *testing.T) {
 	const pages = 5
 	broken := false
 	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		page := 0
-		_, _ = fmt.Sscan(r.URL.Query().Get("continuation-token"), &page) // none: the first
+		_, _ = fmt.Sscan(r.URL.Query().Get("continuation-token"), &page) // none: the first page
 		w.Header().Set("Content-Type", "application/xml")
 		fmt.Fprint(w, "<ListBucketResult><Name>runs</Name>")
 		if page < pages-1 {
@@ -131,11 +132,11 @@ func TestAListOfSeveralPagesIsOneList(t *testing.T) {
 	}
 }
 
-// What stands before a store may answer in its place: nothing is published by that.
+// Something in front of a store may answer in its place. Nothing is published by such an answer.
 func TestAnAnswerThatIsNotTheStoresPublishesNothing(t *testing.T) {
 	for _, status := range []int{200, 204, 302, 400, 403, 404, 502} {
 		if status == 302 && race.Enabled {
-			continue // the client's library closes what it sends twice at once where it is redirected: minio-go 7.4.1
+			continue // when redirected, minio-go 7.4.1 closes a body twice at the same time
 		}
 		fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
@@ -148,7 +149,7 @@ func TestAnAnswerThatIsNotTheStoresPublishesNothing(t *testing.T) {
 	}
 }
 
-// A clock that is wrong is not keys that are wrong.
+// A wrong clock is reported as that, and not as wrong keys.
 func TestAWrongClockIsToldAsOne(t *testing.T) {
 	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/xml")
@@ -160,7 +161,7 @@ func TestAWrongClockIsToldAsOne(t *testing.T) {
 	}
 }
 
-// A body of a length that no memory has is refused before it is taken.
+// A body that is longer than any memory is refused before it is read.
 func TestAKeeperRefusesABodyOfAnyLength(t *testing.T) {
 	k := object.NewKeeper(1000)
 	if err := object.OpenMemory(keep(t, k), nil).Create(t.Context(), "a", random(10)); err != nil {

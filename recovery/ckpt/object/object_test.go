@@ -25,10 +25,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
-// quick are retries that a test can wait for.
+// quick are retries that are short enough for a test.
 var quick = object.Retries{Tries: 4, First: time.Microsecond, Timeout: 10 * time.Second, Rate: 1 << 18}
 
-// keys sets what S3 asks the environment for.
+// keys sets what S3 reads from the environment.
 func keys(t *testing.T, key string) {
 	t.Setenv("AWS_ACCESS_KEY_ID", key)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
@@ -47,7 +47,8 @@ func openS3(t *testing.T, place string) object.Store {
 	return s
 }
 
-// stores are what FS must be the same on. The last skips where there is no real server.
+// stores lists the stores on which FS must behave the same. The last one skips if there is no real
+// server.
 func stores(t *testing.T) map[string]func(*testing.T) object.Store {
 	keys(t, objecttest.Key)
 	return map[string]func(*testing.T) object.Store{
@@ -222,7 +223,7 @@ func TestOfManyWhoCreateOneNameOneDoes(t *testing.T) {
 	}
 }
 
-// Whatever answer is lost: what was asked for is done once, and said to be.
+// Whichever answer is lost, what was asked for is done once, and reported as done.
 func TestALostAnswerIsFoundOut(t *testing.T) {
 	keys(t, objecttest.Key)
 	content := random(1000)
@@ -249,7 +250,8 @@ func TestALostAnswerIsFoundOut(t *testing.T) {
 	}
 }
 
-// An upload whose last answer is lost is not taken for done, and the object is left alone.
+// If the answer to the end of an upload is lost, the upload is not taken for done, and the object
+// is left alone.
 func TestALostAnswerToTheEndOfAnUploadIsAnError(t *testing.T) {
 	keys(t, objecttest.Key)
 	server := objecttest.New(t)
@@ -271,7 +273,7 @@ func TestAnotherWritersObjectIsNotTakenForOurs(t *testing.T) {
 	server := objecttest.New(t)
 	fsys := object.NewFS(t.Context(), openS3(t, server.Place("x")), quick)
 	server.Fail(func(i int, r *http.Request) objecttest.Fault {
-		if r.Method == http.MethodPut && i == 0 { // the first try fails, and meanwhile somebody else creates it
+		if r.Method == http.MethodPut && i == 0 { // the first try fails, and meanwhile another process creates it
 			server.Objects.Put("run/manifest", []byte("theirs"))
 			return objecttest.Fault{Status: http.StatusInternalServerError, Code: "InternalError"}
 		}
@@ -324,7 +326,7 @@ func TestWhatAStoreSaysIsTold(t *testing.T) {
 	}
 }
 
-// Requests that fail now and then are repeated, also those in the middle of an upload.
+// Requests that fail now and then are repeated, also in the middle of an upload.
 func TestAStoreThatFailsNowAndThenIsGoodEnough(t *testing.T) {
 	keys(t, objecttest.Key)
 	server := objecttest.New(t)
@@ -394,7 +396,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A keeper has room for so many bytes, whoever brings them, and says so before it takes them.
+// A keeper has room for a number of bytes, whoever sends them, and refuses before it takes more.
 func TestAKeeperThatIsFullRefusesAndKeepsWhatItHas(t *testing.T) {
 	k := object.NewKeeper(1000)
 	m := object.OpenMemory(keep(t, k), nil)
@@ -430,7 +432,7 @@ func TestAKeeperThatIsFullRefusesAndKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// A keeper that is gone may come back: another try may help.
+// A keeper that is gone may come back, so its error says that another try may help.
 func TestAKeeperThatIsGoneIsAway(t *testing.T) {
 	s := httptest.NewServer(object.NewKeeper(1000))
 	m := object.OpenMemory(s.Listener.Addr().String(), nil)

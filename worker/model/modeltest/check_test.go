@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// recorder is a testing.TB that keeps what a check has to say instead of failing.
+// recorder is a testing.TB that collects what a check reports instead of failing.
 type recorder struct {
 	testing.TB
 	said strings.Builder
@@ -19,7 +19,7 @@ func (r *recorder) Errorf(format string, args ...any) { fmt.Fprintf(&r.said, for
 func (r *recorder) Error(args ...any)                 { fmt.Fprintln(&r.said, args...) }
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); panic(r) }
 
-// broken wraps a model and spoils one thing about it.
+// broken wraps a model and breaks one property of it.
 type broken struct {
 	model.Model
 	spoil func(params, grads []float32, b model.Batch, calls int)
@@ -42,7 +42,7 @@ func (m *broken) Gradient(params, grads []float32, b model.Batch) (float64, erro
 	return loss, err
 }
 
-// TestCheckFindsWhatItIsFor breaks a sound model in each way the contract names.
+// TestCheckFindsWhatItIsFor breaks a correct model in each way that the contract names.
 func TestCheckFindsWhatItIsFor(t *testing.T) {
 	in := model.Input{Channels: 1, Height: 3, Width: 3, Classes: 2}
 	d, err := model.Lookup("mlr", in)
