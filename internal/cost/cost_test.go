@@ -32,7 +32,7 @@ func TestPricesAreReadAndWritten(t *testing.T) {
 	}
 }
 
-// An hour of one coordinator, two servers and four workers.
+// hour is an hour of one coordinator, two servers and four workers.
 var hour = Usage{WallSeconds: 3600, NodeSeconds: ByRole{3600, 7200, 14400}, Accuracy: math.NaN(), Replicas: 1}
 
 func TestABillIsWhatNodesTakeTimesTheirPrices(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// The library says "context deadline exceeded" of whatever has kept it from etcd.
+// Whatever keeps the client from etcd, the library only says "context deadline exceeded".
 func TestDialingInVainSaysWhatIsInTheWay(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

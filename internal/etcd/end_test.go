@@ -35,7 +35,8 @@ func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
 	if d, err := c.PutDone(ctx, all(9)); err != nil || d != all(9) {
 		t.Errorf("after Reopen: %+v, %v", d, err)
 	}
-	// Started again with more steps it ends again; nobody of before has the last word then.
+	// A run that is started again with more steps ends again, and the earlier record does not count
+	// then.
 	if d, err := other.PutDone(ctx, all(20)); err != nil || d != all(20) {
 		t.Errorf("after more steps: %+v, %v", d, err)
 	}
@@ -44,8 +45,8 @@ func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
 	}
 	await(t, c.WatchDone(ctx), "the last word", func(d kintsugi.Done) bool { return d == all(20) })
 
-	// What could not be saved at the end may be saved later. That changes nothing else of the word,
-	// and is not taken back.
+	// What could not be saved at the end may be saved later. That changes nothing else in the
+	// record, and is not taken back.
 	saved := all(20)
 	saved.Saved = true
 	for _, d := range []kintsugi.Done{{Step: 20, Reason: "interrupted", Saved: true}, all(20), {Step: 19, Reason: "interrupted", Saved: true}} {

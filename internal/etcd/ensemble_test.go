@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// That several etcds outlive each of them is shown with processes, in cmd/kintsugi: in one process
-// etcd leaves connections between them behind.
+// cmd/kintsugi shows with processes that several etcds survive each one of them. In one process, an
+// etcd that ends leaves connections to the others behind.
 
 func TestEnsemblesThatCannotAgreeAreRefused(t *testing.T) {
 	for what, m := range map[string]Ensemble{
@@ -27,7 +27,7 @@ func TestEnsemblesThatCannotAgreeAreRefused(t *testing.T) {
 	}
 }
 
-// Names are what others dial, numbers are where it listens.
+// Others dial an etcd by name; it listens at numbers.
 func TestAnEtcdAmongSeveralListensAtNumbers(t *testing.T) {
 	m := Ensemble{Name: "b", Peers: map[string]string{"a": "etcd-a:2380", "b": "etcd-b:2380", "c": "10.0.0.3:2380"}, Listen: ":2379"}
 	if err := m.Check(); err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// damagedFolder names a folder whose etcd a child process of the test is to start: what a start on damaged
-// data leaves behind ends with the process.
+// damagedFolder names a folder whose etcd a child process of the test is to start. What a start on
+// damaged data leaves behind ends with that process.
 const damagedFolder = "KINTSUGI_TEST_DAMAGED_FOLDER"
 
 func TestMain(m *testing.M) {
@@ -35,10 +35,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// limit bounds every test: what is waited for comes within milliseconds, or a few seconds where a lease must lapse.
+// limit bounds every test. What is waited for comes within milliseconds, or within a few seconds if
+// a lease must expire.
 const limit = 30 * time.Second
 
-// bench is an etcd that a test may kill and start again, and its folder.
+// bench is an etcd that a test may kill and start again, with its folder.
 type bench struct {
 	*Embedded
 	dir string
@@ -78,7 +79,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// await receives until want accepts, and fails when the channel or the time ends before.
+// await receives until want accepts a value. It fails when the channel is closed or the time is
+// over before.
 func await[T any](t *testing.T, ch <-chan T, what string, want func(T) bool) T {
 	t.Helper()
 	var newest any = "nothing"
@@ -109,7 +111,7 @@ func register(t *testing.T, c *Client, k Kind, index uint32, ttl time.Duration) 
 	return r
 }
 
-// present returns what want() of await needs: that exactly these "kind/index@incarnation" are there.
+// present returns a function for await that accepts exactly these "kind/index@incarnation".
 func present(want ...string) func([]Member) bool {
 	return func(ms []Member) bool { return slices.Equal(names(ms), want) }
 }
@@ -158,14 +160,14 @@ func sized(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// The folder of each run has one: what is in it is some kilobytes.
+// The folder of each run has an etcd, which contains some kilobytes.
 func TestAnEmbeddedEtcdTakesLittleOfTheDisk(t *testing.T) {
 	b := startEtcd(t)
 	c := b.dial(t)
 	if n := sized(t, b.dir); n > 4<<20 {
 		t.Errorf("it takes %d bytes; want at most 4 MiB", n)
 	}
-	for i := range 60 { // its log has several pieces then
+	for i := range 60 { // enough for several files of its log
 		if _, err := c.etcd.Put(within(t), fmt.Sprint("filler/", i%3), strings.Repeat("x", 100_000)); err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +212,7 @@ func TestAFolderThatCannotBeUsedIsAnError(t *testing.T) {
 }
 
 func TestDialingNobodyNamesTheEndpointWithinTheTimeout(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers: worse than refusing
+	nobody, err := net.Listen("tcp", "127.0.0.1:0") // it accepts and never answers, which is worse than refusing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +356,7 @@ func TestADeadProcessLeavesItsPlaceAfterItsLease(t *testing.T) {
 	}
 	await(t, members, "its place filled", present("server/0@1"))
 	begin := time.Now()
-	kill() // no Close: nobody tells etcd
+	kill() // without Close, so that etcd is not told
 	dying.Close()
 	await(t, members, "its place empty", present())
 	t.Logf("a lease of 1s lapsed after %v", time.Since(begin).Round(time.Millisecond))
@@ -369,7 +371,8 @@ func TestARegistrationSurvivesARestartOfEtcdWithoutALapse(t *testing.T) {
 	since := await(t, members, "its place filled", present("server/0@1"))[0].Since
 	b.Close()
 	b.start(t)
-	// Once etcd is back, nothing may happen for longer than the lease lasts: only a wait can show that.
+	// Once etcd is back, nothing may happen for longer than the lease lasts. Only waiting can show
+	// that.
 	if testing.Short() {
 		t.Skip("it waits for longer than a lease; run it without -short")
 	}
@@ -400,7 +403,7 @@ func TestARegistrationWhoseLeaseIsLostTakesUpItsPlaceAsTheSameLife(t *testing.T)
 	members := c.WatchMembers(within(t), Server)
 	r := register(t, c, Server, 0, time.Second)
 	before := await(t, members, "its place filled", present("server/0@1"))
-	// Revoking the lease by hand is what a lapse looks like to everybody.
+	// If the lease is revoked by hand, everybody sees what they see when it expires.
 	leases, err := c.etcd.Leases(within(t))
 	if err != nil {
 		t.Fatal(err)
@@ -419,8 +422,8 @@ func TestARegistrationWhoseLeaseIsLostTakesUpItsPlaceAsTheSameLife(t *testing.T)
 	}
 }
 
-// What a process says later of itself is seen under the same life; a lapse does not lose it, and
-// nothing is said for a place that a later life has.
+// What a process says later about itself is seen under the same life. It survives the expiry of a
+// lease, and nothing can be said for a place that a later life has.
 func TestARegistrationTellsMoreOfItself(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)
@@ -499,14 +502,14 @@ func TestAViewIsReplacedOnlyByWhoKnowsItAndUnderALargerFence(t *testing.T) {
 		t.Errorf("fence %d, %v; want 6: the view has taken 5", f, err)
 	}
 	put(1, view(2, 5), kintsugi.ErrFenced)
-	put(1, view(2, 6), nil) // the one that was handed out
+	put(1, view(2, 6), nil) // the number that was given out
 	if v, _, err := c.View(ctx); err != nil || v.Number != 2 || v.Fence != 6 {
 		t.Errorf("view %+v, %v", v, err)
 	}
 }
 
-// Whoever conducts a view decides under a larger fence than all who have conducted earlier ones,
-// however late those come to ask.
+// The conductor of a view decides under a larger fence than all conductors of earlier views,
+// however late those ask.
 func TestNobodyTakesAFenceForAViewThatIsOver(t *testing.T) {
 	b := startEtcd(t)
 	c := b.dial(t)
@@ -531,7 +534,8 @@ func TestNobodyTakesAFenceForAViewThatIsOver(t *testing.T) {
 	if f, err := c.ConductorFence(ctx, second); err != nil || f != 8 {
 		t.Errorf("fence %d, %v; want 8", f, err)
 	}
-	// Views come and fences are asked for at the same time: those of a view are all smaller than those of the next.
+	// Views are published while fences are asked for. All fences of a view are smaller than those
+	// of the next.
 	var mu sync.Mutex
 	largest, smallest := make(map[kintsugi.ViewNumber]kintsugi.Fence), make(map[kintsugi.ViewNumber]kintsugi.Fence)
 	var all sync.WaitGroup
@@ -622,7 +626,7 @@ func TestAViewWatcherSeesTheCurrentViewFirstAndNeverAnOlderOne(t *testing.T) {
 	if v := await(t, views, "the current view", func(kintsugi.View) bool { return true }); v.Number != 3 {
 		t.Errorf("first view %d, want 3", v.Number)
 	}
-	// Somebody restores an old backup, or writes nonsense.
+	// A user restores an old backup, or writes nonsense.
 	old, _ := json.Marshal(view(2, 1))
 	for _, bad := range []string{string(old), "not a view"} {
 		if _, err := c.etcd.Put(ctx, c.prefix+viewKey, bad); err != nil {
@@ -653,7 +657,7 @@ func TestAWatcherSurvivesRestartsAndCompaction(t *testing.T) {
 	await(t, views, "view 1", func(v kintsugi.View) bool { return v.Number == 1 })
 	b.Close()
 	b.start(t)
-	// Another client writes and compacts before the watcher is back, as far as it is quick enough.
+	// Another client writes and compacts before the watcher is back, if it is fast enough.
 	other := b.dial(t)
 	for n := kintsugi.ViewNumber(1); n < 5; n++ {
 		rev, err := other.PutView(ctx, n, view(n+1, kintsugi.Fence(n+1)))
@@ -775,8 +779,8 @@ func TestACampaignEndsWithItsContextEvenWhileEtcdIsAway(t *testing.T) {
 	}()
 	b.Close()
 	cancel()
-	// An etcd that closes may still say, before the context ends, that the lease is over or that it closes. What
-	// counts is that the campaign does not go on for ever.
+	// An etcd that closes may still report, before the context ends, that the lease is over or that
+	// it closes. What matters is that the campaign does not go on for ever.
 	if err := await(t, ended, "the end", func(error) bool { return true }); err == nil {
 		t.Error("it leads, with nobody there to say so")
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// certs makes certificates of all roles, and of places, and returns those of a place.
+// certs makes certificates of all roles and of the given places. It returns a function that returns
+// those of a place.
 func certs(t *testing.T, places ...string) func(place string) *mtls.Credentials {
 	t.Helper()
 	o := mtls.Order{Hosts: []string{"etcd-a", "etcd-b"}, Now: time.Now(), Life: time.Hour}
@@ -50,7 +51,7 @@ func certs(t *testing.T, places ...string) func(place string) *mtls.Credentials 
 	}
 }
 
-// The table of docs/security.md. A key that nobody knows is the operator's.
+// This is the table of docs/security.md. An unknown key is the operator's.
 func TestEachKeyIsChangedByItsKeepers(t *testing.T) {
 	everyone := []mtls.Name{
 		{Role: mtls.Operator, Index: mtls.Any}, {Role: mtls.Coordinator, Index: mtls.Any}, {Role: mtls.Server, Index: mtls.Any}, {Role: mtls.Server, Index: 1},
@@ -91,7 +92,7 @@ func TestEachKeyIsChangedByItsKeepers(t *testing.T) {
 	}
 }
 
-// An etcd by TLS serves the processes of a run as one without does, each within its role.
+// An etcd with TLS serves the processes of a run as one without does, each within its role.
 func TestAnEtcdByTLSKnowsWhoCalls(t *testing.T) {
 	as, others := certs(t, "worker/1"), certs(t)
 	b := &bench{dir: t.TempDir(), tls: as("etcd")}
@@ -205,7 +206,7 @@ func cause(err error) error {
 	}
 }
 
-// Those of an ensemble prove to one another who they are too.
+// The etcds of an ensemble also prove to one another who they are.
 func TestAnEnsembleByTLSIsOneAmongItselfToo(t *testing.T) {
 	as := certs(t)
 	m := Ensemble{Name: "a", Peers: map[string]string{"a": "etcd-a:2380"}, Listen: ":2379"}
@@ -216,7 +217,8 @@ func TestAnEnsembleByTLSIsOneAmongItselfToo(t *testing.T) {
 	if cfg.ListenPeerUrls[0].Scheme != "https" || cfg.ListenClientUrls[0].Scheme != "https" || cfg.InitialCluster != "a=https://etcd-a:2380" {
 		t.Errorf("%v, %v, %s", cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.InitialCluster)
 	}
-	// One that is signed by somebody else's tool may have another common name: then the others would not let it in.
+	// A certificate from another tool may have another common name, and then the others would not
+	// let it in.
 	dir := t.TempDir()
 	worker := as("worker")
 	if _, err := m.start(within(t), dir, Options{TLS: worker}); err == nil || !strings.Contains(err.Error(), "common name") {

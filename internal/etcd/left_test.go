@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whoever sees the place empty can ask why: the answer is there by then, and stays when the next life has come.
+// A process that sees a place empty can ask why. The answer is there by then, and stays when the
+// next life has come.
 func TestALifeThatHadNoticeIsKnownToHaveLeft(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)

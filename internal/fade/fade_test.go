@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
-// weighted is the obvious version: every value, each with the weight that it has left.
+// weighted is the obvious version: it keeps every value, with the weight that is left of it.
 func weighted(values []float64, memory float64, of func(float64) float64) (mean, weight float64) {
 	sum := 0.0
 	for i, v := range values {
@@ -71,7 +71,7 @@ func TestALineIsFound(t *testing.T) {
 	}
 }
 
-// A fit that is used for what comes next must not say that work takes less than no time.
+// A fit that is used for predictions must not say that work takes less than no time.
 func TestALineIsNeverNegative(t *testing.T) {
 	for _, points := range [][][2]float64{
 		nil,

@@ -76,7 +76,7 @@ func TestAPausedProcessGoesOnWhereItStopped(t *testing.T) {
 	g.answers()
 }
 
-// waitForState waits until the kernel shows the process in the state.
+// waitForState waits until the kernel reports that the process is in a state.
 func waitForState(t *testing.T, pid int, state byte) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -106,7 +106,8 @@ func TestAProcessWithAWrongFlagEndsTheRunWithItsWords(t *testing.T) {
 	}
 }
 
-// Go's runtime ends a process that panics with status 2, and prints what all goroutines did after the reason.
+// Go's runtime ends a process that panics with status 2, and prints the stacks of all goroutines
+// after the reason.
 func TestACrashIsADeathLikeOthersAndItsReasonIsShown(t *testing.T) {
 	m := newMeeting(t)
 	c, events := m.cluster(Config{Restart: RestartPolicy{First: time.Millisecond, Window: time.Hour}})
@@ -163,20 +164,20 @@ func TestAFinishedProcessIsNotStartedAgain(t *testing.T) {
 	part := Part{Worker, 0}
 	must(t, c.Start(Spec{Part: part, Args: []string{"exit", "0", "done"}}))
 	await(t, events, ProcessFinished)
-	must(t, c.Kill(part, true)) // faults on it change nothing
+	must(t, c.Kill(part, true)) // faults on it have no effect
 	must(t, c.Release(part))
 	if s := standing(t, c); !slices.Equal(s, []stands{{incarnation: 1}}) {
 		t.Errorf("places %+v, want one with a finished life", s)
 	}
 }
 
-// stands is how a place stands.
+// stands is the state of a place.
 type stands struct {
 	running, held bool
 	incarnation   int
 }
 
-// standing returns how every place stands, in the order of their start.
+// standing returns the state of every place, in the order of their start.
 func standing(t *testing.T, c *Cluster) (all []stands) {
 	t.Helper()
 	must(t, c.call(func() error {
@@ -195,7 +196,7 @@ func TestStopEndsWorkersBeforeServersBeforeTheCoordinator(t *testing.T) {
 		must(t, c.Start(m.spec(part, "serve")))
 		m.next()
 	}
-	must(t, c.Pause(Part{Server, 0})) // a paused process is woken to hear the signal
+	must(t, c.Pause(Part{Server, 0})) // a paused process is woken, so that it receives the signal
 	must(t, c.Stop(context.Background()))
 	for _, want := range []Role{Worker, Server, Coordinator} {
 		if e := await(t, events, ProcessFinished); e.Part.Role != want {
@@ -220,7 +221,8 @@ func TestAProcessThatIgnoresSIGINTIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-// A process that has notice is killed when the warning is over, not before, and is followed by the next life.
+// A process with notice is killed when the warning is over, and not before. Then its next life
+// starts.
 func TestAProcessThatHasNoticeIsKilledWhenItsTimeIsUp(t *testing.T) {
 	m := newMeeting(t)
 	warning := 50 * time.Millisecond
@@ -237,8 +239,8 @@ func TestAProcessThatHasNoticeIsKilledWhenItsTimeIsUp(t *testing.T) {
 	m.next()
 }
 
-// A process has notice once in a life, whoever says it again. One that leaves in time is not
-// killed, and is followed by the next life.
+// A process has notice once in a life, however often it is given. One that leaves in time is not
+// killed, and its next life starts.
 func TestAProcessThatHasNoticeMayLeave(t *testing.T) {
 	m := newMeeting(t)
 	c, events := m.cluster(Config{Warning: time.Hour})
@@ -303,7 +305,7 @@ func TestLogsHoldEveryLifeUnderItsHeader(t *testing.T) {
 	}
 }
 
-// Nothing that a launcher started outlives it, also when it is killed and can do nothing about it.
+// Nothing that a launcher started outlives it, even if it is killed and cannot act.
 func TestChildrenDieWithALauncherThatIsKilled(t *testing.T) {
 	m := newMeeting(t)
 	launcher := exec.Command(os.Args[0], "launch", m.socket, filepath.Join(t.TempDir(), "logs"))

@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// costsAfter returns the ledger of a run whose loss falls by a hundredth a step, and what it has told.
+// costsAfter returns the ledger of a run whose loss falls by a hundredth in each step, and what it
+// has reported.
 func costsAfter(t *testing.T, way Way, steps int, loss func(step int) float64) (*Costs, []record.Event) {
 	t.Helper()
 	c := NewCosts(2, way, 10)
@@ -61,8 +62,8 @@ func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
 	}
 }
 
-// A shard that goes back alone is predicted to cost something, and then measured; the next
-// prediction has learnt from it.
+// The cost of restoring a single shard is predicted and then measured, and the next prediction has
+// learnt from that.
 func TestAPartialRecoveryIsPredictedAndMeasured(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	const failed, back = 200, 9
@@ -70,7 +71,7 @@ func TestAPartialRecoveryIsPredictedAndMeasured(t *testing.T) {
 	if _, ok := c.Worst(); ok {
 		t.Error("nobody has measured anything, and a cost is known")
 	}
-	slope := falling(failed) / 100 // ⟨ḡ, x − saved⟩ of a shard that would cost 5 steps, of one that costs none
+	slope := falling(failed) / 100 // ⟨ḡ, x − saved⟩ of a shard that would cost 5 steps, and of one that costs none
 	for range 20 {
 		c.Exposed(kintsugi.ExposureEvent{Step: failed, Shards: []kintsugi.Exposure{{Squared: 1, Dot: -5 * slope, Chunks: 2, Age: 10}, {Squared: 1e-9, Chunks: 2, Age: 10}}})
 	}
@@ -102,7 +103,8 @@ func TestAPartialRecoveryIsPredictedAndMeasured(t *testing.T) {
 	}
 }
 
-// What came back may be newer than what is saved: a prediction is never more than that is old.
+// What was restored may be newer than what is saved. A prediction is never more than the age of
+// what was restored.
 func TestAPartialRecoveryCostsNoMoreThanWhatCameBackIsOld(t *testing.T) {
 	for age, want := range map[uint64]float64{4: 2, 400: 5} { // steps of two chunks; the distances say 5
 		c, _ := costsAfter(t, BackAlone, 200, falling)
@@ -117,7 +119,7 @@ func TestAPartialRecoveryCostsNoMoreThanWhatCameBackIsOld(t *testing.T) {
 	}
 }
 
-// Two failures that follow one another closely cannot be told apart.
+// Two failures in quick succession cannot be told apart.
 func TestFailuresThatMeetAreNotMeasured(t *testing.T) {
 	c, _ := costsAfter(t, BackAlone, 100, falling)
 	c.Exposed(kintsugi.ExposureEvent{Shards: []kintsugi.Exposure{{Squared: 1, Dot: -1, Chunks: 1}, {Squared: 1, Dot: -1, Chunks: 1}}})
@@ -137,7 +139,7 @@ func TestFailuresThatMeetAreNotMeasured(t *testing.T) {
 	}
 }
 
-// On a plateau nobody knows what a loss would cost, and nobody is the worst.
+// On a plateau it is not known what a loss would cost, and no server is the worst.
 func TestOnAPlateauNoServerIsTheWorst(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	c, _ := costsAfter(t, BackAlone, 300, func(int) float64 { return 1 + 0.1*rng.NormFloat64() })
@@ -149,8 +151,9 @@ func TestOnAPlateauNoServerIsTheWorst(t *testing.T) {
 	}
 }
 
-// Who has taken over a shard would lose it with its process: only what lies outside of one, or on
-// another server, is nowhere to go back from. Who has handed its shard over has nothing to lose.
+// A server that has taken over a shard would lose it with its process, unless the shard is also
+// outside the process or on another server. A server that has handed its shard over has nothing to
+// lose.
 func TestWhoHasTakenOverAShardHasMoreToLose(t *testing.T) {
 	for _, way := range []Way{BackNowhere, BackAlone} {
 		c := NewCosts(3, way, 0)

@@ -45,7 +45,7 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 }
 
 func TestWrongFaultsAreMarkedWhereTheyAreWrong(t *testing.T) {
-	// The caret of each message stands under the first character of the word named here.
+	// The caret of each message stands under the first character of the word that is named here.
 	tests := []struct{ text, at, reason string }{
 		{"", "", `the fault ends here; want "kill", "lose", "pause", "slow" or "notice"`},
 		{"murder server/0 at step 5", "murder", `want "kill", "lose", "pause", "slow" or "notice", not "murder"`},
@@ -135,7 +135,7 @@ func TestFaultsOnPartsThatDoNotExistAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever is read can be printed and read again; whatever is refused is refused with a message.
+// What is read can be printed and read again. What is refused is refused with a message.
 func FuzzParseFault(f *testing.F) {
 	for line := range strings.Lines(faultGrammar) {
 		f.Add(strings.TrimSpace(line))

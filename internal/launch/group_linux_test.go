@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What the runtime of a process does in its background must not take the cores of the others.
+// Background work of a process's runtime must not take processor time from the other processes.
 func TestProcessesMayBeWokenLate(t *testing.T) {
 	if _, err := os.Stat("/proc/self/timerslack_ns"); err != nil {
 		t.Skipf("this system does not say how late processes may be woken: %v", err)

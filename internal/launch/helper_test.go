@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// patience bounds every wait of these tests; only a failing test uses it up.
+// patience bounds every wait of these tests. Only a failing test uses it up.
 const patience = 20 * time.Second
 
-// The processes of a cluster under test are this test binary: with helperEnv set it is one of the
-// helpers below and no test at all.
+// The processes of a cluster under test are this test binary. If helperEnv is set, it runs one of
+// the helpers below instead of the tests.
 const helperEnv = "LAUNCH_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve NAME SOCKET says "NAME PID" to the socket, then answers each line with itself until it dies.
+// serve NAME SOCKET writes "NAME PID" to the socket, and then answers each line with the same line
+// until it dies.
 func serve(args []string) error {
 	conn, err := net.Dial("unix", args[1])
 	if err != nil {
@@ -82,7 +83,8 @@ func exitWith(args []string) error {
 	return nil
 }
 
-// slack prints by how many nanoseconds it may be woken too late, and ends as one with a wrong flag.
+// slack prints by how many nanoseconds it may be woken too late, and ends with the status of a
+// wrong flag.
 func slack([]string) error {
 	ns, err := os.ReadFile("/proc/self/timerslack_ns")
 	if err != nil {
@@ -105,8 +107,8 @@ func launchOthers(args []string) error {
 	return serve([]string{"launcher", args[0]})
 }
 
-// meeting is where helpers report. A connection ends exactly when its process does, which no look at
-// process numbers can tell: the dead stay in the table until somebody asks for them.
+// meeting is where helpers report. A connection ends exactly when its process does. Process numbers
+// do not tell that, since dead processes keep theirs until they are waited for.
 type meeting struct {
 	t      *testing.T
 	socket string
@@ -170,7 +172,7 @@ func (g *guest) dies() {
 	}
 }
 
-// answers checks that the process is there and awake.
+// answers checks that the process is alive and awake.
 func (g *guest) answers() {
 	g.t.Helper()
 	fmt.Fprintln(g.conn, "hello")
@@ -183,7 +185,7 @@ func (g *guest) answers() {
 // cluster returns a cluster that is stopped with the test, and the events of its processes.
 func (m *meeting) cluster(cfg Config) (*Cluster, chan ProcessEvent) {
 	m.t.Helper()
-	events := make(chan ProcessEvent, 1000) // more than any test makes, so that nothing waits for a reader
+	events := make(chan ProcessEvent, 1000) // more than any test makes, so that no sender waits for a reader
 	cfg.Logs = filepath.Join(m.t.TempDir(), "logs")
 	cfg.Observe = func(e ProcessEvent) { events <- e }
 	c, err := New(cfg)

@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// outlive NAME SOCKET says what the life before has left outside the process, leaves something, and serves.
+// outlive NAME SOCKET reports what the life before has left outside the process, leaves something
+// itself, and serves.
 func outlive(args []string) error {
 	f, err := shm.OpenFile(Path)
 	if err != nil {
@@ -25,8 +26,8 @@ func outlive(args []string) error {
 	return serve([]string{found, args[1]})
 }
 
-// What a server leaves outside its process is there for its next life, and gone when its host is,
-// whatever a container gives to /dev/shm.
+// What a server leaves outside its process is there for its next life, and gone if its host is
+// gone, whether or not /dev/shm of a container has room.
 func TestTheNextLifeFindsWhatWasLeftOutsideUnlessItsHostIsGone(t *testing.T) {
 	o, err := NewOutside(2, t.TempDir())
 	if err != nil {
@@ -53,7 +54,7 @@ func TestTheNextLifeFindsWhatWasLeftOutsideUnlessItsHostIsGone(t *testing.T) {
 	if at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", o.File(1).Fd())); err != nil || strings.HasPrefix(at, "/dev/shm") {
 		t.Errorf("it lies in %s: %v", at, err)
 	}
-	must(t, c.Stop(t.Context())) // or it starts the next life meanwhile
+	must(t, c.Stop(t.Context())) // otherwise it starts the next life meanwhile
 	must(t, o.Remove())
 	if _, err := o.File(0).Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after it was removed: %v", err)

@@ -64,7 +64,7 @@ func TestFiveDeathsInTenSecondsWithoutProgressEndTheRun(t *testing.T) {
 	}
 }
 
-// Of the ways in which a container ends what needs more than it has, the most common says nothing by itself.
+// When a container exceeds its memory, the most common sign is SIGKILL without any message.
 func TestWhoeverTheSystemKillsIsToldOfMemory(t *testing.T) {
 	for signal, told := range map[string]bool{"killed": true, "segmentation fault": false} {
 		r := Restarts{Policy: RestartPolicy{Deaths: 1}}
@@ -83,7 +83,7 @@ func TestDeathsOfWhatComesAgainEndTheRunHoweverRareTheyAre(t *testing.T) {
 			t.Fatalf("death %d: %+v, want a restart", i, v)
 		}
 	}
-	r.Progressed() // of an asynchronous run, whose next version may be sound
+	r.Progressed() // of an asynchronous run, whose next version may be finite
 	for i := range 2 {
 		if v := r.Exited(at(2+i), Exit{Status: 65}); v.Kind != Restart {
 			t.Fatalf("death %d after progress: %+v, want a restart", i, v)

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// story runs the faults through a schedule and prints what is due at each (step, seconds).
+// story runs the faults through a schedule, and prints what is due at each (step, seconds).
 func story(t *testing.T, faults []string, moments ...[2]int) string {
 	t.Helper()
 	parsed, err := ParseFaults(faults)
@@ -99,13 +99,13 @@ func TestNextNamesTheMomentAtWhichTimeAloneMakesSomethingDue(t *testing.T) {
 	check(0, false)
 }
 
-// The slow, obvious version: a part is held while any fault that began has not ended, whatever the
-// order of the calls. After each call the effects of the actions must add up to exactly that.
+// The slow, obvious version: a part is held while any fault that has begun has not ended, whatever
+// the order of the calls. After each call the actions must add up to exactly that.
 func TestScheduleAgreesWithTheObviousVersion(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		faults := randomFaults(rng)
-		s := NewSchedule(slices.Clone(faults)) // the obvious version writes to its own
+		s := NewSchedule(slices.Clone(faults)) // the obvious version changes its own copy
 		began := make([]time.Duration, len(faults))
 		for i := range began {
 			began[i] = -1
@@ -153,7 +153,7 @@ func randomFaults(rng *rand.Rand) []Fault {
 		f := Fault{Kind: FaultKind(1 + rng.IntN(3)), Part: Part{Worker, rng.IntN(2)}, At: moment(1)}
 		switch f.Kind {
 		case Slow:
-			f.Factor = float64(2 + rng.IntN(3)) // small powers and products are exact
+			f.Factor = float64(2 + rng.IntN(3)) // small powers, so that products are exact
 			if rng.IntN(2) == 0 {
 				f.Until = moment(41)
 			}
@@ -167,7 +167,7 @@ func randomFaults(rng *rand.Rand) []Fault {
 	return faults
 }
 
-// apply adds the effect of a to held and returns how many kills it is.
+// apply adds the effect of a to held, and returns the number of kills.
 func apply(held map[string]float64, a Action) int {
 	part := a.Part.String()
 	switch a.Kind {
@@ -210,7 +210,7 @@ func obviousHolds(faults []Fault, began []time.Duration, step kintsugi.Step, ela
 			held["paused "+part] = 1
 		case Slow:
 			if f.Until.Reached(step, elapsed) {
-				faults[i].Until = Moment{Elapsed: 1} // an end, once reached, stays reached when steps go back
+				faults[i].Until = Moment{Elapsed: 1} // an end that was reached stays reached when steps go back
 				continue
 			}
 			held["slow "+part] = max(1, held["slow "+part]) * f.Factor

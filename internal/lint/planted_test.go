@@ -10,9 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/lint"
 )
 
-// A planted tree breaks one rule on purpose. Its files stand one after another, each below a line
-// "-- path --"; every line that must be found ends in "// want RULE: a part of the message". A line
-// "-- path want RULE: ... --" expects a finding on the file as a whole.
+// A planted tree breaks a rule on purpose. Its files stand one after another, each below a line "--
+// path --". Every line that must be found ends in "// want RULE: a part of the message". A line "--
+// path want RULE: ... --" expects a finding about the file as a whole.
 type planted struct {
 	name string
 	tree string
@@ -382,7 +382,8 @@ func TestAFileThatDoesNotParseIsAnError(t *testing.T) {
 	}
 }
 
-// parse returns the files of a planted tree and the findings it expects, as "path:line: rule: part".
+// parse returns the files of a planted tree, and the findings that it expects, as "path:line: rule:
+// part".
 func (p planted) parse(t *testing.T) (files map[string]string, want []string) {
 	t.Helper()
 	files = map[string]string{}
@@ -410,8 +411,8 @@ func (p planted) parse(t *testing.T) (files map[string]string, want []string) {
 	return files, want
 }
 
-// compare fails unless each finding is wanted and each wanted one is found. A wanted line is the place
-// and rule of a finding, a colon, and a part of its message.
+// compare fails unless each finding is expected and each expected one is found. An expected finding
+// is the place and rule of a finding, a colon, and a part of its message.
 func compare(t *testing.T, got []lint.Finding, want []string) {
 	t.Helper()
 	left := append([]lint.Finding(nil), got...)

@@ -16,17 +16,17 @@ import (
 
 var arch = flag.String("arch", "", "type-check the tree for this processor too, without a C compiler: make lint")
 
-// listed is a package as `go list` tells of it. Packages are told of after those that they import.
+// listed is a package as `go list` prints it. Each package comes after those that it imports.
 type listed struct {
 	ImportPath, Dir string
 	GoFiles         []string
-	ImportMap       map[string]string // of those imports that are other packages than they say
+	ImportMap       map[string]string // imports that stand for packages with other paths
 	Module          *struct{ Main bool }
 }
 
 // Another processor may lack what this one has: a system call, a field of a struct, a constant. The
-// types of all that the tree imports, itself and its tests are read from source for that processor.
-// Nothing is compiled, which would take minutes for what comes to the same.
+// types of the tree, its imports and its tests are read from source for that processor. Nothing is
+// compiled, which would take minutes and find the same.
 func TestTheTreeIsWellTypedForAnotherProcessor(t *testing.T) {
 	if *arch == "" {
 		t.Skip("it takes seconds: -args -arch arm64")
@@ -45,7 +45,7 @@ func TestTheTreeIsWellTypedForAnotherProcessor(t *testing.T) {
 		if err := all.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
-		if p.ImportPath == "unsafe" || strings.HasSuffix(p.ImportPath, ".test") { // the latter is written by the go command
+		if p.ImportPath == "unsafe" || strings.HasSuffix(p.ImportPath, ".test") { // the go command writes the latter
 			continue
 		}
 		known[p.ImportPath] = p.check(t, known)
@@ -60,8 +60,8 @@ func TestTheTreeIsWellTypedForAnotherProcessor(t *testing.T) {
 
 func (p *listed) own() bool { return p.Module != nil && p.Module.Main }
 
-// check returns the types of a package whose imports are known. Of packages of others the bodies of
-// functions are left out.
+// check returns the types of a package whose imports are known. The bodies of functions are only
+// checked in our own packages.
 func (p *listed) check(t *testing.T, known map[string]*types.Package) *types.Package {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -25,7 +25,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// order makes certificates of places in a folder, valid for a day from a time.
+// order makes certificates of places in a folder, valid for a day from the given time.
 func order(t *testing.T, dir, domain string, from time.Time, hosts []string, places ...string) {
 	t.Helper()
 	o := Order{Hosts: hosts, Now: from, Life: 24 * time.Hour}
@@ -76,8 +76,8 @@ func open(t *testing.T, dir, place string) (*Credentials, *said) {
 
 const word = "longer than what goes before a record"
 
-// meet connects two sides by TCP. Each does its part of a handshake; then the server says a word,
-// which the client hears. It returns what each has got to say of it.
+// meet connects two sides by TCP. Each does its part of a handshake, and then the server sends a
+// word that the client receives. It returns the errors of both sides.
 func meet(t *testing.T, client, server func(net.Conn) (net.Conn, error)) (clientErr, serverErr error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,11 +108,11 @@ func meet(t *testing.T, client, server func(net.Conn) (net.Conn, error)) (client
 	if clientErr == nil {
 		_, clientErr = io.ReadFull(conn, make([]byte, len(word)))
 	}
-	_ = raw.Close() // a server may wait for what will not come
+	_ = raw.Close() // a server may wait for a message that will not come
 	return clientErr, <-served
 }
 
-// calls is the client's part, to a host.
+// calls is the client's part, for a host.
 func calls(ctx context.Context, c *Credentials, want Whom, host string) func(net.Conn) (net.Conn, error) {
 	return func(raw net.Conn) (net.Conn, error) {
 		conn, _, err := c.Client(want).ClientHandshake(ctx, net.JoinHostPort(host, "7070"), raw)
@@ -130,7 +130,8 @@ func listens(c *Credentials, may ...Role) func(net.Conn) (net.Conn, error) {
 
 func bare(raw net.Conn) (net.Conn, error) { return raw, nil }
 
-// stock is a side that shows a certificate in a folder and believes anybody, as another program, or another clock, may.
+// stock is a side that shows a certificate from a folder and trusts everybody, as another program,
+// or one with another clock, may do.
 func stock(t *testing.T, folder string, server bool) func(net.Conn) (net.Conn, error) {
 	t.Helper()
 	cfg := &tls.Config{InsecureSkipVerify: true, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"}}
@@ -150,7 +151,8 @@ func stock(t *testing.T, folder string, server bool) func(net.Conn) (net.Conn, e
 	}
 }
 
-// Who is meant is believed, and nobody else; whoever is not, and whoever does not believe, says why and what to do.
+// Only the intended peers are trusted. A side that is not trusted, and a side that does not trust
+// the other, reports why and what to do.
 func TestOnlyThoseWhoAreMeantAreBelieved(t *testing.T) {
 	now := time.Now()
 	dir, old, other, apart := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
@@ -178,7 +180,7 @@ func TestOnlyThoseWhoAreMeantAreBelieved(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		client, server func(net.Conn) (net.Conn, error)
-		clientSays     string // part of it; empty: nothing is wrong
+		clientSays     string // part of the message; empty: nothing is wrong
 		serverSays     string
 	}{
 		{"an address", calls(ctx, worker, first, "127.0.0.1"), listens(server, Worker), "", ""},
@@ -240,7 +242,7 @@ func TestOnlyThoseWhoAreMeantAreBelieved(t *testing.T) {
 	}
 }
 
-// The same holds where no gRPC is: a listener and a dialler of net/http's kind.
+// The same holds without gRPC: for a listener and a dialler as net/http uses them.
 func TestConnectionsWithoutGRPCAreTheSame(t *testing.T) {
 	dir := t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "worker", "server", "memory")
@@ -267,17 +269,18 @@ func TestConnectionsWithoutGRPCAreTheSame(t *testing.T) {
 			if said, err := io.ReadAll(answer.Body); err != nil || string(said) != word {
 				t.Errorf("it hears %q, %v", said, err)
 			}
-			_ = answer.Body.Close() // it is read
+			_ = answer.Body.Close() // it has been read
 		}
 		transport.CloseIdleConnections()
 	}
-	_ = s.Close() // nobody is there any more
+	_ = s.Close() // nobody uses it any more
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
 }
 
-// An etcd that knows nothing of runs is believed by its host's certificate, and only where that is said.
+// An etcd that does not belong to a run is trusted by its host's certificate, and only if that is
+// asked for.
 func TestACertificateWithoutARoleIsThatOfItsHost(t *testing.T) {
 	dir := t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "worker", "etcd")
@@ -295,7 +298,7 @@ func TestACertificateWithoutARoleIsThatOfItsHost(t *testing.T) {
 		{"10.0.0.9", Whom{Role: Etcd, Index: Any, Nameless: true}, false},
 		{"localhost", Whom{Role: Etcd, Index: Any}, false},
 	} {
-		// What was signed is not looked at again: the bytes are those of the certificate.
+		// The signature is not checked again, since the bytes are those of the same certificate.
 		if err := worker.now.dialled(chain, c.host, c.want, time.Now()); (err == nil) != c.good {
 			t.Errorf("%v at %s: %v", c.want, c.host, err)
 		}
@@ -343,8 +346,8 @@ func TestPlacesAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// Files are replaced one after the other; what does not go together is not used. Connections are
-// then made with the new certificate.
+// Files are replaced one after the other, and files that do not belong together are not used. Later
+// connections use the new certificate.
 func TestCredentialsAreReadAgainWhenTheirFilesChange(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "worker", "server")
@@ -393,8 +396,8 @@ func TestCredentialsAreReadAgainWhenTheirFilesChange(t *testing.T) {
 	}
 }
 
-// An authority is replaced as certificates are: first both are believed everywhere, then
-// certificates are those of the new one.
+// An authority is replaced as certificates are: first both are trusted everywhere, then
+// certificates of the new one are made.
 func TestAnAuthorityIsReplacedWhileBothAreBelieved(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "worker", "server")
@@ -495,11 +498,12 @@ func TestWhatIsWrongWithAFolderIsSaid(t *testing.T) {
 	}
 }
 
-// A tenth of its life before a certificate expires the log says so, where nobody connects too, and when it has.
+// When a tenth of a certificate's life is left, the log says so, even if nobody connects, and so it
+// does when it has expired.
 func TestACertificateThatIsAboutToExpireIsSpokenOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		order(t, dir, "run", time.Now(), nil, "server") // 25 hours, since clocks may differ by one
+		order(t, dir, "run", time.Now(), nil, "server") // 25 hours, since certificates begin an hour early because clocks differ
 		c, log := open(t, dir, "server")
 		ctx, cancel := context.WithCancel(t.Context())
 		go c.Watch(ctx)
@@ -545,7 +549,7 @@ func TestOrdersThatCannotBeMadeAreRefused(t *testing.T) {
 	}
 }
 
-// Keys are their owner's alone, and an authority whose key is elsewhere makes no certificates.
+// Only their owner can read keys, and an authority whose key is elsewhere makes no certificates.
 func TestKeysAreTheirOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "server", "worker/3")

@@ -18,7 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// patience bounds every wait; only a failing test uses it up.
+// patience bounds every wait. Only a failing test uses it up.
 const patience = 20 * time.Second
 
 // service is a metadata service that answers as its cloud does, until its machine is to go.
@@ -28,8 +28,8 @@ type service struct {
 
 	going chan struct{} // closed when the machine is to go
 	token int           // aws: number of the token that is valid
-	no    chan struct{} // one for each answer that it is not, as far as there is room
-	asked int           // of those
+	no    chan struct{} // a value for each answer that the machine stays, as far as there is room
+	asked int           // number of those answers
 	at    time.Time
 }
 
@@ -77,7 +77,7 @@ func amazon(s *service, w http.ResponseWriter, r *http.Request) {
 	case !s.goes():
 		http.NotFound(w, r)
 		if s.asked == 2 {
-			s.token++ // the token lapses, and nobody is told
+			s.token++ // the token expires without a message
 		}
 	default:
 		fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, s.at.Format(time.RFC3339))
@@ -139,13 +139,13 @@ func next(t *testing.T, notices <-chan Notice) Notice {
 	return Notice{}
 }
 
-// Each cloud says nothing a few times, and then that the machine is to go.
+// Each cloud answers a few times that the machine stays, and then that it is to go.
 func TestEachCloudIsAskedAsItWantsToBe(t *testing.T) {
 	for _, c := range []struct {
 		source, reason string
 		handle         func(*service, http.ResponseWriter, *http.Request)
 		dated          bool
-		asks           int // before it happens
+		asks           int // questions before it is to go
 		firmware       string
 	}{
 		{"aws", "aws: terminate", amazon, true, 4, "Amazon EC2 m5.large"},
@@ -188,7 +188,7 @@ func TestAMachineOfNoCloudAsksNobody(t *testing.T) {
 	}
 }
 
-// A service that is away, or answers nonsense, ends nothing: it is asked again.
+// A metadata service that is away, or answers nonsense, does not end anything: it is asked again.
 func TestAMetadataServiceThatIsAwayIsAskedAgain(t *testing.T) {
 	answers := make(chan func(http.ResponseWriter), 3)
 	answers <- func(w http.ResponseWriter) { http.Error(w, "busy", http.StatusServiceUnavailable) }
@@ -228,7 +228,7 @@ func TestSettingsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// answers serves one answer after the other, the last one for ever.
+// answers serves one answer after the other, and the last one for ever.
 func answers(t *testing.T, list ...func(http.ResponseWriter, *http.Request)) string {
 	var mu sync.Mutex
 	_, endpoint := serve(t, func(_ *service, w http.ResponseWriter, r *http.Request) {
@@ -246,7 +246,8 @@ func says(text string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
 }
 
-// What is no token, such as a page of a portal, is not kept for the rest of the run.
+// An answer that is not a token, such as the page of a portal, is not used as one for the rest of
+// the run.
 func TestATokenThatIsNoneIsAskedForAgain(t *testing.T) {
 	endpoint := answers(t, says("<html>\nsign in</html>"), says("token-1"), says(`{"action": "stop"}`))
 	n := next(t, Watch(t.Context(), Config{Source: "aws", Endpoint: endpoint, Every: time.Millisecond, Warning: time.Hour}))
@@ -277,7 +278,7 @@ func TestAnAnswerOfAnotherServiceIsNoNotice(t *testing.T) {
 	}
 }
 
-// A redirect leads elsewhere, and no token goes there.
+// Redirects lead elsewhere, and no token may go there.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := answers(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s %s with %v", r.Method, r.URL, r.Header) })
 	for _, source := range []string{"aws", "gcp", "azure"} {
@@ -295,8 +296,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Clocks differ, and a word about the end that says no time that is to come is no reason to go
-// without a word to others.
+// Clocks differ. A notice whose time is missing or past is still a notice.
 func TestANoticeWithoutATimeToComeHasTheUsualOne(t *testing.T) {
 	past := time.Now().Add(-time.Hour).UTC()
 	for _, c := range []struct {
@@ -315,7 +315,7 @@ func TestANoticeWithoutATimeToComeHasTheUsualOne(t *testing.T) {
 	}
 }
 
-// Of several events the first to come counts: the others may never.
+// Of several events the earliest counts, since the others may never happen.
 func TestOfSeveralEventsTheFirstToComeCounts(t *testing.T) {
 	at := func(in time.Duration) string { return time.Now().Add(in).UTC().Format(http.TimeFormat) }
 	endpoint := answers(t, says("node7"), says(fmt.Sprintf(`{"Events": [

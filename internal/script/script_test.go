@@ -41,7 +41,7 @@ func write(t *testing.T, s string) string {
 	return path
 }
 
-// listener is a testing.TB that remembers what was said to it.
+// listener is a testing.TB that remembers what is reported to it.
 type listener struct {
 	testing.TB
 	heard []string

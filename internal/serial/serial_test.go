@@ -15,7 +15,7 @@ const (
 	steps   = 6
 )
 
-// event is an operation before it is noted, so that a test can change one.
+// event is an operation before it is noted, so that a test can change it.
 type event struct {
 	slot          kintsugi.Slot
 	pull          bool
@@ -26,7 +26,7 @@ type event struct {
 
 func sumOf(v kintsugi.Step) uint64 { return 1000 + 7*uint64(v) }
 
-// orderly returns what the workers of one server see, whose answers take their time.
+// orderly returns what the workers of a single server see, whose answers take time.
 func orderly(rng *rand.Rand) (events []event) {
 	now := time.Duration(0)
 	soon := func() time.Duration { return time.Duration(1 + rng.IntN(50)) }
@@ -71,7 +71,7 @@ func TestWhatOneServerDoesIsInOrder(t *testing.T) {
 	}
 }
 
-// Each way to be wrong is found.
+// Each kind of wrong history is found.
 func TestWhatNoServerDoesIsNot(t *testing.T) {
 	for name, spoil := range map[string]func(events []event) []event{
 		"a version is read that was over before the read began": func(events []event) []event {
@@ -121,7 +121,7 @@ func TestWhatNoServerDoesIsNot(t *testing.T) {
 	}
 }
 
-// A push that nobody heard the end of may count or not, once or again.
+// A push whose answer nobody received may count or not, once or repeated.
 func TestAPushWithoutAnAnswerMayBeRepeated(t *testing.T) {
 	events := orderly(rand.New(rand.NewPCG(2, 1)))
 	for _, e := range events {

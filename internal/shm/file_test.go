@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver writes one version after the other and says so, until it is killed.
+// writeForEver writes one version after the other and reports each, until it is killed.
 func writeForEver(path string) {
 	h := someHeader()
 	f, err := OpenFile(path)
@@ -70,7 +70,7 @@ func TestAKilledProcessLeavesAWholeVersion(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // killed, as it should be
+		_ = cmd.Wait() // it was killed
 		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)

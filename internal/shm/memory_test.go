@@ -13,7 +13,7 @@ func someHeader() Header {
 	return Header{Model: 7, Run: 8, Boot: [16]byte{1, 2}, Shard: 1, Shards: 3, Values: 37, Arrays: 3, Rule: 4, RecordBytes: 90, Line: 5, Fence: 6, Owner: 9}
 }
 
-// content is what the arrays and the record of a step hold.
+// content is what the arrays and the record of a step contain.
 func content(h Header, step, decided uint64) (arrays [][]byte, record []byte) {
 	rng := rand.New(rand.NewPCG(step, decided))
 	for range h.Arrays {
@@ -30,7 +30,7 @@ func content(h Header, step, decided uint64) (arrays [][]byte, record []byte) {
 	return arrays, record
 }
 
-// aligned8 returns n bytes that begin where a word may.
+// aligned8 returns n bytes whose address is a multiple of 8.
 func aligned8(n int) []byte {
 	b := make([]byte, n+8)
 	for i := range 8 {
@@ -41,7 +41,7 @@ func aligned8(n int) []byte {
 	panic("unreachable")
 }
 
-// write writes a version byte by byte, with a store that a crash may follow after each few.
+// write writes a version byte by byte, in small stores, after each of which a crash may follow.
 func write(t *testing.T, m *Memory, keep, step, decided uint64) {
 	t.Helper()
 	arrays, record := content(m.h, step, decided)
@@ -66,8 +66,8 @@ func whole(h Header, v Version) bool {
 	return ok
 }
 
-// A process that dies after any store leaves the step that it was writing or the one before, whole,
-// and after a step was released never less than that.
+// A process that dies after any store leaves the step that it was writing, or the one before,
+// complete. It never leaves an older step than the newest that was released.
 func TestACrashAfterAnyStoreLeavesAWholeVersion(t *testing.T) {
 	h := someHeader()
 	b := aligned8(h.Bytes())
@@ -103,7 +103,7 @@ func TestACrashAfterAnyStoreLeavesAWholeVersion(t *testing.T) {
 	for step := uint64(101); step < 106; step++ {
 		released, reached = step-1, step
 		write(t, m, step-1, step, 1)
-		if step == 103 { // decided anew: the step is written again in place of itself
+		if step == 103 { // decided anew: the step is written again in its own place
 			write(t, m, step-1, step, 2)
 		}
 	}
@@ -112,7 +112,8 @@ func TestACrashAfterAnyStoreLeavesAWholeVersion(t *testing.T) {
 	}
 }
 
-// What is written in place of another life's, on another line, leaves nothing of it.
+// A file that another life wrote on another line is written anew, and nothing of its contents
+// remains.
 func TestANewLineForgetsTheOneBefore(t *testing.T) {
 	h := someHeader()
 	b := aligned8(h.Bytes())
@@ -210,7 +211,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, head []byte) {
 		b := aligned8(h.Bytes())
 		copy(b[:arraysAt], head)
-		if len(head) >= headerBytes+4 { // past the checksum, to the numbers behind it
+		if len(head) >= headerBytes+4 { // with a right checksum, so that the numbers behind it are read
 			binary.LittleEndian.PutUint32(b[headerBytes:], sum(b[:headerBytes]))
 		}
 		want, err := decodeHeader(b)

@@ -45,7 +45,8 @@ func TestPipesCarryBytesBothWaysAndEnd(t *testing.T) {
 	mine.Close()
 }
 
-// A name comes from another process, maybe of another host, and is not trusted: what it leads to is not read.
+// A name comes from another process, maybe of another host, and is not trusted: nothing is read
+// from what it leads to.
 func TestNamesThatDoNotLeadToTheirPipesAreRefused(t *testing.T) {
 	p, name, closeName, err := CreatePipes()
 	if err != nil {

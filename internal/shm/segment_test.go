@@ -42,7 +42,7 @@ func TestBothSidesSeeOneMemory(t *testing.T) {
 	}
 }
 
-// Memory that others may only read they cannot write, even if they ask to.
+// Memory that is lent for reading cannot be written by others, even if they ask for it.
 func TestOthersCannotWriteMemoryThatIsLentToBeRead(t *testing.T) {
 	mine, name, closeName, err := CreateSegment(10000, ReadOnly)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestNamesThatDoNotLeadToTheMemoryTheyPromiseAreRefused(t *testing.T) {
 	runtime.KeepAlive(gone)
 }
 
-// A process that is killed leaves nothing: no file, and no memory once the other side has let it go.
+// A process that is killed leaves no file, and no memory once the other side has let it go.
 func TestTheMemoryOfAKilledProcessStaysUntilItIsLetGo(t *testing.T) {
 	if os.Getenv("SEGMENT_CHILD") != "" {
 		s, name, _, err := CreateSegment(1<<20, Writable)
@@ -193,7 +193,8 @@ func mappings(t *testing.T) int {
 	return strings.Count(string(maps), memfdName)
 }
 
-// FuzzNames: a name that somebody tells may be anything; what it does not lead to is ErrNoSegment.
+// FuzzNames: a name from another process may be anything. If it does not lead to a segment, the
+// error is ErrNoSegment.
 func FuzzNames(f *testing.F) {
 	f.Add("1.2.4097.00000000000000000000000000000000")
 	f.Add(fmt.Sprintf("%x.1.2.3.4.5", Boot()))

@@ -19,8 +19,8 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// fill sets every field below v to a value that is not zero and, as far as the type allows, occurs
-// nowhere else.
+// fill sets every field below v to a value that is not zero and, as far as the type allows, does
+// not occur twice.
 func fill(t *testing.T, v reflect.Value, next *int) {
 	*next++
 	switch v.Kind() {
@@ -71,7 +71,7 @@ func full[M any](t *testing.T, like ...M) []M {
 	return list
 }
 
-// One value of every type, by direction.
+// The lists have a value of every type, by direction.
 var (
 	workerMessages    = []kintsugi.WorkerMessage{kintsugi.Hello{}, kintsugi.Ticket{}}
 	conductorMessages = []kintsugi.ConductorMessage{kintsugi.Admitted{}, kintsugi.Released{}, kintsugi.Refused{}, kintsugi.Done{}}
@@ -83,7 +83,8 @@ var (
 	headMessages      = []kintsugi.HeadMessage{kintsugi.Received{}, kintsugi.Refused{}}
 )
 
-// swap sends up from the client and down from the server of one stream; each side checks what arrives.
+// swap sends up from the client and down from the server of a stream, and each side checks what
+// arrives.
 func swap[Up, Down any](t *testing.T, name string, up []Up, down []Down, serve func(func(*Stream[Down, Up]) error) handler, open func(*Peer) (*Stream[Up, Down], error)) {
 	t.Run(name, func(t *testing.T) {
 		server := func(s *Stream[Down, Up]) error {
@@ -182,7 +183,7 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 	}
 }
 
-// The lists above name every type that the root package declares for a direction.
+// The lists above have every type that the root package declares for a direction.
 func TestNoMessageTypeIsForgotten(t *testing.T) {
 	tested := map[string][]string{}
 	note := func(direction string, m any) {
@@ -218,7 +219,7 @@ func TestNoMessageTypeIsForgotten(t *testing.T) {
 	}
 	declared := map[string][]string{}
 	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && !f.Name.IsExported() { // others do not mark a direction
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && !f.Name.IsExported() { // other methods do not mark a direction
 			declared[f.Name.Name] = append(declared[f.Name.Name], f.Recv.List[0].Type.(*ast.Ident).Name)
 		}
 	}
@@ -227,7 +228,8 @@ func TestNoMessageTypeIsForgotten(t *testing.T) {
 	}
 }
 
-// Displacement products are left out where no chunk has any: they would double the largest message.
+// Products with displacements are left out if no chunk has any, since they would double the largest
+// message.
 func TestUnaskedProductsCostNothing(t *testing.T) {
 	m := kintsugi.Stable{Products: []kintsugi.Products{{SquaredNorm: 1}, {SquaredNorm: 2}}}
 	if x := stableTo(m); x.DotDisplacement != nil || x.SquaredDisplacement != nil || x.SquaredSaved != nil || x.DotSaved != nil {
@@ -238,7 +240,7 @@ func TestUnaskedProductsCostNothing(t *testing.T) {
 	}
 }
 
-// envelopes decode b as each kind of control message and re-encode what comes out.
+// envelopes decode b as each kind of control message, and encode the result.
 var envelopes = []func(b []byte) (proto.Message, error){
 	envelope[pb.WorkerMessage](workerFrom, workerTo),
 	envelope[pb.ConductorMessage](conductorFrom, conductorTo),
@@ -269,7 +271,8 @@ func envelope[P any, PP interface {
 	}
 }
 
-// An envelope without content, as a later release may send one, is refused as such and not as damage.
+// An envelope without content, as a later release may send it, is refused as such and not as
+// damage.
 func TestUnknownMessagesAreOfAnotherRelease(t *testing.T) {
 	for i, decode := range envelopes[:8] {
 		if _, err := decode(nil); !isOtherModel(err) {
@@ -278,7 +281,7 @@ func TestUnknownMessagesAreOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// FuzzControlPlane: no bytes make a decoder panic, and what is understood can be sent on.
+// FuzzControlPlane: no bytes make a decoder panic, and whatever is decoded can be sent on.
 func FuzzControlPlane(f *testing.F) {
 	for _, m := range []proto.Message{workerTo(kintsugi.Ticket{Views: []kintsugi.ViewNumber{1, 2}}), controlTo(1, kintsugi.Commit{Counted: make([]kintsugi.Weighted, 2)}),
 		replicaTo(kintsugi.Taken{Records: make([]kintsugi.Commit, 2)}), eventTo(kintsugi.StepEvent{Counted: make([]kintsugi.PushID, 2)}),
@@ -306,7 +309,8 @@ func FuzzControlPlane(f *testing.F) {
 	})
 }
 
-// FuzzReadRecord: no bytes make the reader of a step's record panic; what it reads, written again, is read as the same.
+// FuzzReadRecord: no bytes make the reader of a step's record panic. What it reads, written again,
+// is read as the same.
 func FuzzReadRecord(f *testing.F) {
 	b, err := AppendRecord(nil, kintsugi.Commit{Step: 4, Counted: make([]kintsugi.Weighted, 1)}, kintsugi.Stable{Step: 4, Products: []kintsugi.Products{{SquaredNorm: 2}}})
 	if err != nil {

@@ -31,7 +31,8 @@ func TestHeadersSurviveTheWire(t *testing.T) {
 	}
 }
 
-// The bytes of version 1, so that a change of the format is a change of the version.
+// The bytes of version 1 are recorded here, so that a change of the format is a change of the
+// version.
 func TestTheHeaderIsWhatTheDocumentSays(t *testing.T) {
 	h := Header{Kind: KindPush, Shard: 0x04, Push: kintsugi.PushID{Line: 0x08, Incarnation: 0x10, Version: 0x18, Slot: 0x20, Sequence: 0x24},
 		Chunks: kintsugi.ChunkRange{Lo: 0x28, Hi: 0x2c}, Bytes: 0x30, CRC: 0x34}
@@ -39,7 +40,7 @@ func TestTheHeaderIsWhatTheDocumentSays(t *testing.T) {
 	h.encode(got)
 	want := make([]byte, HeaderBytes)
 	for _, offset := range []int{0x04, 0x08, 0x10, 0x18, 0x20, 0x24, 0x28, 0x2c, 0x30, 0x34} {
-		want[offset] = byte(offset) // each field holds its own offset
+		want[offset] = byte(offset) // each byte is its own offset
 	}
 	want[0], want[2] = 1, 1                         // version, kind
 	copy(want[60:], []byte{0x3c, 0x06, 0xd3, 0x25}) // computed bit by bit, by another program
@@ -99,7 +100,7 @@ func TestHeadersThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// sealHeader makes the checksum of a changed header right again.
+// sealHeader corrects the checksum of a changed header.
 func sealHeader(b []byte) {
 	crc := Checksum(b[:offsetHeaderCRC])
 	for i := range 4 {
@@ -107,7 +108,7 @@ func sealHeader(b []byte) {
 	}
 }
 
-// message returns the bytes of a frame, cut as gRPC might: at every offset in cuts.
+// message returns the bytes of a frame, cut as gRPC might cut them: at every offset in cuts.
 func message(t testing.TB, f *Frame, cuts ...int) mem.BufferSlice {
 	data, err := codec{}.Marshal(f)
 	if err != nil {
@@ -142,7 +143,7 @@ func land(data mem.BufferSlice) ([]byte, error) {
 	return dst, f.CopyTo(dst)
 }
 
-// Where gRPC cuts a message does not matter, be it inside the header or inside a value.
+// It does not matter where gRPC cuts a message, even inside the header or inside a value.
 func TestFramesLandWhereverTheyAreCut(t *testing.T) {
 	payload := filled(4000, 1)
 	for _, cuts := range [][]int{nil, {64}, {1}, {63, 65}, {10, 20, 64, 67, 1001}, {64, 65, 66, 67, 68, 4063}} {
@@ -164,7 +165,7 @@ func TestAFlippedPayloadBitIsCorrupt(t *testing.T) {
 	}
 }
 
-// What is longer or shorter than its header says, and what does not fill its chunks, is corrupt.
+// A frame that is longer or shorter than its header says, or does not fill its chunks, is corrupt.
 func TestFramesOfAnotherLengthAreCorrupt(t *testing.T) {
 	b := message(t, frameOf(filled(1000, 1))).Materialize()
 	for _, n := range []int{0, 1, 63, 64, 65, len(b) - 1} {
@@ -184,7 +185,7 @@ func TestFramesOfAnotherLengthAreCorrupt(t *testing.T) {
 	}
 }
 
-// A header's claims cost nothing: a decoder holds on to what arrived and allocates no more.
+// What a header claims costs nothing: a decoder keeps what arrived and allocates no more.
 func TestDecodingAllocatesNothingForClaims(t *testing.T) {
 	h := Header{Kind: KindPush, Chunks: kintsugi.ChunkRange{Hi: 1 << 31}, Bytes: MaxPayloadBytes}
 	b := make([]byte, HeaderBytes)
@@ -203,8 +204,8 @@ func TestDecodingAllocatesNothingForClaims(t *testing.T) {
 	}
 }
 
-// The ranges that travel together cover a shard without gap or overlap, in order, in whole chunks, and
-// none is larger than a frame may be, whatever the model.
+// The ranges that travel together cover a shard without gap or overlap, in order, in whole chunks,
+// and none is larger than a frame may be, for any model.
 func TestFramesCoverTheirShard(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tensors []kintsugi.Tensor
@@ -224,7 +225,7 @@ func TestFramesCoverTheirShard(t *testing.T) {
 			size := rapid.SampledFrom([]func(n int) int{
 				func(n int) int { return n + 4 },       // int8
 				func(n int) int { return n/100*6 + 7 }, // one in a hundred
-				func(n int) int { return 5*n + 6 },     // every value with its index: more than float32
+				func(n int) int { return 5*n + 6 },     // every value with its index, which is more than float32
 			}).Draw(t, "size")
 			coverIt(t, l, shard, FramesOf(l, shard, func(c kintsugi.Chunk) int { return size(c.Len()) }), size)
 		}
@@ -257,7 +258,8 @@ func coverIt(t *rapid.T, l *kintsugi.Layout, shard kintsugi.ChunkRange, frames [
 	}
 }
 
-// FuzzFrame: no bytes, cut anywhere, make the decoder panic; what it accepts has the length it says.
+// FuzzFrame: no bytes, cut anywhere, make the decoder panic. What it accepts has the length that it
+// claims.
 func FuzzFrame(f *testing.F) {
 	whole := message(f, frameOf(filled(100, 1))).Materialize()
 	f.Add(whole, uint16(64), true)
@@ -266,7 +268,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, at uint16, seal bool) {
 		b = bytes.Clone(b)
 		if seal && len(b) >= HeaderBytes {
-			sealHeader(b) // or no mutation would ever pass the checksum
+			sealHeader(b) // otherwise no mutation would ever pass the checksum
 		}
 		payload, err := land(cut(b, int(at)))
 		if err == nil && (len(payload) != len(b)-HeaderBytes || !bytes.Equal(payload, b[HeaderBytes:])) {

@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// handler serves each stream with a function; a stream without one ends at once.
+// handler serves each kind of stream with a function. A stream without one ends at once.
 type handler struct {
 	work    func(*WorkServer) error
 	watch   func(*WatchServer) error
@@ -38,7 +38,8 @@ func (h handler) Push(s *PushServer) error       { return call(h.push, s) }
 func (h handler) Read(s *ReadServer) error       { return call(h.read, s) }
 func (h handler) Follow(s *FollowServer) error   { return call(h.follow, s) }
 
-// serving starts a server for h on lis and returns it with a function that stops it and waits.
+// serving starts a server for h on lis. It returns the server, and a function that stops it and
+// waits.
 func serving(lis net.Listener, h Handler, opts ...ServerOption) (*Server, func()) {
 	s := NewServer(lis, h, opts...)
 	ended := make(chan error, 1)
@@ -49,8 +50,8 @@ func serving(lis net.Listener, h Handler, opts ...ServerOption) (*Server, func()
 	}
 }
 
-// loopback starts a server for h on a TCP port and returns it with a peer that talks to it. Both end
-// with the test.
+// loopback starts a server for h on a TCP port, and returns it with a peer that talks to it. Both
+// end with the test.
 func loopback(t testing.TB, h Handler) (*Server, *Peer) {
 	t.Helper()
 	lis, err := Listen("127.0.0.1:0")
@@ -67,7 +68,7 @@ func loopback(t testing.TB, h Handler) (*Server, *Peer) {
 	return s, p
 }
 
-// inMemory is like loopback without a network, and the caller ends both.
+// inMemory is loopback without a network, and the caller ends both.
 func inMemory(t testing.TB, h Handler, wrap func(net.Conn) net.Conn) (*Peer, func()) {
 	t.Helper()
 	lis := bufconn.Listen(256 << 10)

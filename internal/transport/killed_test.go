@@ -17,11 +17,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// transfer is a stream whose one side is killed: batches of frames, each answered or asked for before the next.
+// transfer is a stream one of whose sides is killed. It carries batches of frames; each is
+// answered, or asked for, before the next.
 type transfer struct {
-	serves bool // the side that is killed is the server
-	reads  bool // parameters are read; else gradients are pushed
-	shared bool // payloads lie in memory that both sides have, and messages go through pipes
+	serves bool // the server is the side that is killed
+	reads  bool // parameters are read; otherwise gradients are pushed
+	shared bool // payloads are in memory that both sides have, and messages go through pipes
 }
 
 const (
@@ -31,7 +32,7 @@ const (
 
 var payloadOfAll = filled(batchBytes, 1)
 
-// batch sends a batch of frames, in memory if there is any, under its number.
+// batch sends the batch with a number, in shared memory if there is any.
 func batch[S interface{ Send(*Frame) error }](s S, kind Kind, memory *shm.Segment, number uint32) error {
 	var places Places
 	for range batchFrames {
@@ -48,7 +49,8 @@ func batch[S interface{ Send(*Frame) error }](s S, kind Kind, memory *shm.Segmen
 	return nil
 }
 
-// lendBatch sends a batch in memory of this process, new each time, if the other side can read that.
+// lendBatch sends a batch in memory of this process, new each time, if the other side can read
+// that.
 func lendBatch(s *ReadServer) error {
 	if !s.Lends() {
 		return batch(s, KindParameters, nil, 0)
@@ -64,7 +66,8 @@ func lendBatch(s *ReadServer) error {
 	return batch(s, KindParameters, m.Segment(), number)
 }
 
-// landBatch receives a batch and checks it: it must be whole although the other side may die at any time.
+// landBatch receives a batch and checks that it is complete, although the other side may die at any
+// time.
 func landBatch[S interface{ Recv() (*Frame, error) }](s S) error {
 	dst := make([]byte, batchBytes)
 	for range batchFrames {
@@ -81,7 +84,7 @@ func landBatch[S interface{ Recv() (*Frame, error) }](s S) error {
 	return nil
 }
 
-// client does batches until an error; each is told.
+// client transfers batches until an error, and calls each after every one.
 func (x transfer) client(t *testing.T, p *Peer, each func()) error {
 	var opts []Option
 	if x.shared {
@@ -112,7 +115,7 @@ func (x transfer) client(t *testing.T, p *Peer, each func()) error {
 	return err
 }
 
-// handler is the other side.
+// batchesHandler is the server's side.
 func batchesHandler(each func(), ended func(error)) handler {
 	return handler{
 		push: func(s *PushServer) (err error) {
@@ -144,7 +147,7 @@ func batchesHandler(each func(), ended func(error)) handler {
 
 const victimEnv = "KINTSUGI_VICTIM"
 
-// victim is the side that is killed, in a process of its own.
+// victim is the side that is killed, in its own process.
 func victim(t *testing.T, text string) {
 	var x transfer
 	var address string
@@ -163,7 +166,7 @@ func victim(t *testing.T, text string) {
 	t.Fatal(x.client(t, p, func() {}))
 }
 
-// What a process has of the system.
+// belongings are what a process has from the operating system.
 type belongings struct{ segments, descriptors, goroutines int }
 
 func mine(t *testing.T) (b belongings) {
@@ -179,9 +182,8 @@ func mine(t *testing.T) (b belongings) {
 	return belongings{strings.Count(string(maps), "memfd:kintsugi"), len(descriptors), runtime.NumGoroutine()}
 }
 
-// Whoever is killed in the middle of a transfer leaves nothing behind in the process at the other
-// end, be it client or server: no segment, no descriptor, no goroutine; and what arrived of it is
-// whole.
+// A peer that is killed in the middle of a transfer, client or server, leaves nothing behind in the
+// process at the other end: no segment, no descriptor, no goroutine. What arrived is complete.
 func TestPeersThatAreKilledLeaveNothing(t *testing.T) {
 	if text := os.Getenv(victimEnv); text != "" {
 		victim(t, text)
@@ -227,7 +229,7 @@ func TestPeersThatAreKilledLeaveNothing(t *testing.T) {
 			t.Errorf("%+v: what arrived was not whole: %v", x, err)
 		}
 	}
-	for i := range 8 { // each way once, so that all is there that stays
+	for i := range 8 { // each kind once, so that everything exists that stays
 		kill(i)
 	}
 	settle := func(enough func(belongings) bool) (b belongings) {

@@ -21,7 +21,7 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// echo answers each ticket with the release of its push's version, and more than one message at once.
+// echo answers each ticket with the release of its push's version, sometimes several at once.
 func echo(s *WorkServer) error {
 	for {
 		m, err := s.Recv()
@@ -106,7 +106,8 @@ func TestFramesThroughPipesAreFreeWhenSent(t *testing.T) {
 	}
 }
 
-// The end of a stream has the same reason as without pipes, and answers that were sent before arrive.
+// The end of a stream has the same reason as without pipes, and answers that were sent before still
+// arrive.
 func TestAStreamThroughPipesEndsAsOneWithout(t *testing.T) {
 	p := near(t, handler{work: func(s *WorkServer) error {
 		if _, err := s.Recv(); err != nil {
@@ -140,7 +141,7 @@ func TestAStreamThroughPipesEndsAsOneWithout(t *testing.T) {
 	}
 }
 
-// A handler hears that its client is gone, also while it waits to send.
+// A handler learns that its client is gone, even while it waits to send.
 func TestAHandlerHearsThatItsClientIsGone(t *testing.T) {
 	ended := make(chan error, 1)
 	p := near(t, handler{work: func(s *WorkServer) error {
@@ -188,14 +189,15 @@ func TestEndedStreamsLeaveNoDescriptors(t *testing.T) {
 	for range 20 {
 		cycle()
 	}
-	for deadline := time.Now().Add(5 * time.Second); open() > before+4; { // a handler's ends are closed soon after the client has heard of its end
+	for deadline := time.Now().Add(5 * time.Second); open() > before+4; { // a handler's ends are closed soon after the client has learnt of the end
 		if time.Now().After(deadline) {
 			t.Fatalf("%d descriptors before, %d after 20 streams", before, open())
 		}
 	}
 }
 
-// What does a ticket and its answer cost, there and back, over gRPC on the loopback device and through pipes?
+// BenchmarkRoundTrip measures a ticket and its answer, over gRPC on the loopback device and through
+// pipes.
 func BenchmarkRoundTrip(b *testing.B) {
 	once := func(s *WorkServer) error {
 		for {
@@ -230,8 +232,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// FuzzLane: no bytes in a pipe make whoever reads it panic, or take memory for more than a message
-// may have; at its end the stream ends.
+// FuzzLane: no bytes in a pipe make their reader panic, or take more memory than a message may
+// have. When the pipe ends, the stream ends.
 func FuzzLane(f *testing.F) {
 	ticket, err := proto.Marshal(workerTo(kintsugi.Ticket{Views: []kintsugi.ViewNumber{1}}))
 	if err != nil {

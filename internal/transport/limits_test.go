@@ -18,7 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// times returns n values that f gives.
+// times returns the values of f for 0 to n − 1.
 func times[T any](n int, f func(int) T) []T {
 	list := make([]T, n)
 	for i := range list {
@@ -27,10 +27,11 @@ func times[T any](n int, f func(int) T) []T {
 	return list
 }
 
-// longestPush is a push whose id takes as many bytes as one can.
+// longestPush is a push whose id takes as many bytes as possible.
 var longestPush = kintsugi.PushID{Line: math.MaxUint64, Slot: math.MaxUint32, Incarnation: math.MaxUint64, Version: math.MaxUint64, Sequence: math.MaxUint32}
 
-// longest returns messages with tables as a run of such sizes has them, of numbers that take as many bytes as they can.
+// longest returns messages with tables as long as a run of such sizes can have them, of numbers
+// that take as many bytes as possible.
 func longest(s Sizes) (between []proto.Message, told kintsugi.Released) {
 	products := times(s.Chunks, func(int) kintsugi.Products {
 		return kintsugi.Products{SquaredNorm: 1, DotDisplacement: 1, SquaredDisplacement: 1, SquaredSaved: 1, DotSaved: 1, Touched: math.MaxUint32}
@@ -68,9 +69,9 @@ func longest(s Sizes) (between []proto.Message, told kintsugi.Released) {
 	}, told
 }
 
-// What the tables of a message can take is known beforehand, so that what is longer can be refused.
-// What a message has besides fits into the smallest limit, which frames need, with room for errors
-// and names.
+// The length of a message's tables is known beforehand, so longer messages can be refused. The rest
+// of a message fits into the smallest limit, which frames need anyway, with room for errors and
+// names.
 func TestNoMessageOfARunIsTooLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Sizes{Chunks: rapid.IntRange(0, 3000).Draw(t, "chunks"), Workers: rapid.IntRange(0, 300).Draw(t, "workers"), Pushes: rapid.IntRange(0, 300).Draw(t, "pushes")}
@@ -86,8 +87,9 @@ func TestNoMessageOfARunIsTooLong(t *testing.T) {
 	})
 }
 
-// A shard of thirteen billion values has two hundred thousand chunks: five times what a message of
-// a MiB has room for. Its tables arrive, through gRPC and pipes, and in the records of a chain.
+// A shard of thirteen billion values has two hundred thousand chunks, five times as many as a
+// message of a MiB has room for. Its tables arrive, through gRPC and through pipes, and in the
+// records of a chain.
 func TestTablesOfALargeShardArrive(t *testing.T) {
 	sizes := Sizes{Chunks: 200_000, Workers: 4096, Pushes: 16_384}
 	fill := func(i int) kintsugi.Products {
@@ -185,9 +187,9 @@ func TestTablesOfALargeShardArrive(t *testing.T) {
 	}
 }
 
-// What is longer than the run explains is refused by whoever receives it, and the error says so to
-// both sides; and by whoever would send it. What a worker says stays small, however large the model
-// is.
+// A message that is too long for the run is refused by its receiver, and both sides get an error
+// that says so. The sender refuses it as well. A worker's messages are small, however large the
+// model is.
 func TestAbsurdMessagesAreRefused(t *testing.T) {
 	large, small := Sizes{Chunks: 200_000}, Sizes{Chunks: 4, Workers: 4, Pushes: 4}
 	stable := kintsugi.Stable{Products: make([]kintsugi.Products, 200_000)}
@@ -257,7 +259,7 @@ func TestAbsurdMessagesAreRefused(t *testing.T) {
 			clear(t, "a worker that sends", w.Send(kintsugi.Ticket{Views: times(1<<20, func(int) kintsugi.ViewNumber { return 1 << 20 })}))
 		})
 	}
-	// What gRPC has let in, for there are longer messages on other streams, is not unpacked.
+	// A long message that gRPC has let in, since other streams have longer ones, is not decoded.
 	b, err := proto.Marshal(workerTo(kintsugi.Ticket{Views: times(1<<20, func(int) kintsugi.ViewNumber { return 1 << 20 })}))
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// The payload of a frame in shared memory is where the sender has put it, and is checked like one that was sent.
+// The payload of a frame in shared memory stays where the sender has put it, and is checked like
+// one that was sent.
 func TestAPayloadInSharedMemoryArrives(t *testing.T) {
 	got := make(chan []byte, 2)
 	_, p := loopback(t, handler{push: func(s *PushServer) error {
@@ -115,7 +116,7 @@ func TestAPlaceOutsideTheMemoryOfAStreamIsCorrupt(t *testing.T) {
 	}
 }
 
-// Streams to several servers may have one memory: what is for all of them lies there once.
+// Streams to several servers may share one memory: what is for all of them lies there once.
 func TestStreamsHaveOneMemory(t *testing.T) {
 	m, err := NewMemory(4096, shm.Writable)
 	if err != nil {
@@ -144,7 +145,8 @@ func TestStreamsHaveOneMemory(t *testing.T) {
 	}
 }
 
-// Nobody on another host has the memory and the pipes that are offered; then payloads and messages travel.
+// A process on another host does not have the memory and the pipes that are offered. Then payloads
+// and messages are sent.
 func TestAnOfferThatIsDeclinedCostsTheStreamNothing(t *testing.T) {
 	_, p := loopback(t, handler{push: landAll})
 	var o offers
@@ -152,7 +154,7 @@ func TestAnOfferThatIsDeclinedCostsTheStreamNothing(t *testing.T) {
 	if o.memory == nil || o.pipes == nil {
 		t.Fatalf("nothing is offered: %v", o.why)
 	}
-	o.close() // as if it were elsewhere
+	o.close() // as if it were on another host
 	s := must[*PushClient](t)(p.Push(ctx))
 	if err := o.answer(s.raw.(grpc.ClientStream)); err != nil || !errors.Is(o.why, shm.ErrNoSegment) || o.memory != nil || o.pipes != nil {
 		t.Errorf("the answer is %v, %v; want a reason that is %v", o.why, err, shm.ErrNoSegment)
@@ -165,7 +167,8 @@ func TestAnOfferThatIsDeclinedCostsTheStreamNothing(t *testing.T) {
 	}
 }
 
-// Memory is lent under a name that is told once; the client finds payloads there, and cannot write them.
+// Memory is lent under a name that is sent once. The client finds payloads there, and cannot write
+// them.
 func TestPayloadsLieInMemoryThatIsLent(t *testing.T) {
 	first, second := filled(1000, 1), filled(64, 2)
 	answer := func(s *ReadServer) error {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A connection that breaks as soon as it is there is wanted again: whoever waits for it must not be
-// left waiting for a change that nobody makes.
+// A connection that breaks as soon as it exists is dialled again. Otherwise a caller that waits for
+// it would wait for a change that nobody makes.
 func TestAConnectionThatBreaksAsItComesIsWantedAgain(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestAConnectionThatBreaksAsItComesIsWantedAgain(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // the settings of an HTTP/2 server, whereupon it is ready
+			_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // the settings of an HTTP/2 server, after which the connection is ready
 			_ = c.Close()
 		}
 	}()
@@ -31,7 +31,7 @@ func TestAConnectionThatBreaksAsItComesIsWantedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		_ = p.Ready(ctx) // it was there, or cannot be reached: either will do
+		_ = p.Ready(ctx) // it was ready, or cannot be reached: both are fine
 		if ctx.Err() != nil {
 			t.Fatal("it waits for a connection that nobody wants any more")
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The three mistakes have three cures: a taken port is another process's, a foreign address or an
-// unknown name is one's own.
+// There are three mistakes: a port that another process has, an address of another host, and an
+// unknown name. Each error says what to do.
 func TestAnAddressThatCannotBeListenedAtSaysWhatToDo(t *testing.T) {
 	taken := must[net.Listener](t)(Listen("127.0.0.1:0"))
 	defer taken.Close()

@@ -15,8 +15,8 @@ import (
 
 func isOtherModel(err error) bool { return errors.Is(err, kintsugi.ErrOtherModel) }
 
-// Whatever a handler returns, errors.Is says the same of it on the other side, for every condition, and
-// the words arrive too.
+// For every condition, errors.Is says the same about a handler's error on the other side, and the
+// message arrives too.
 func TestConditionsSurviveTheWire(t *testing.T) {
 	var reason error
 	_, p := loopback(t, handler{work: func(*WorkServer) error { return reason }})
@@ -35,7 +35,7 @@ func TestConditionsSurviveTheWire(t *testing.T) {
 	}
 }
 
-// A condition that one process learned of another goes on to a third.
+// A condition that one process learns from another is passed on to a third.
 func TestConditionsSurviveTwoWires(t *testing.T) {
 	for _, c := range conditions {
 		err := fromWire(toWire(fmt.Errorf("relay: %w", fromWire(toWire(c.err)))))
@@ -45,7 +45,7 @@ func TestConditionsSurviveTwoWires(t *testing.T) {
 	}
 }
 
-// A code stands for one condition, and none of those that gRPC itself uses.
+// A code stands for one condition, and is none of those that gRPC itself uses.
 func TestCodesAreUnambiguous(t *testing.T) {
 	seen := map[codes.Code]bool{
 		codes.OK: true, codes.Canceled: true, codes.Unknown: true, codes.DeadlineExceeded: true, codes.ResourceExhausted: true,
@@ -59,7 +59,7 @@ func TestCodesAreUnambiguous(t *testing.T) {
 	}
 }
 
-// Only the orderly end of a stream is one: a file that ended too soon is not.
+// Only io.EOF is the orderly end of a stream. A file that ended too soon is not.
 func TestOnlyEOFItselfIsAnOrderlyEnd(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -19,7 +19,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// certs makes certificates of all roles, and of places, and returns those of a place.
+// certs makes certificates of all roles and of the given places. It returns a function that returns
+// those of a place.
 func certs(t testing.TB, places ...string) func(place string, log *slog.Logger) *mtls.Credentials {
 	t.Helper()
 	o := mtls.Order{Now: time.Now(), Life: time.Hour}
@@ -79,7 +80,7 @@ func dialTLS(t testing.TB, s *Server, c *mtls.Credentials) *Peer {
 	return p
 }
 
-// end opens a stream, sends a message on it and returns how it ends.
+// end opens a stream, sends a message on it, and returns how it ends.
 func end[Out, In any](open func() (*Stream[Out, In], error), m Out) error {
 	s, err := open()
 	if err != nil {
@@ -94,8 +95,8 @@ func end[Out, In any](open func() (*Stream[Out, In], error), m Out) error {
 	return err
 }
 
-// Each stream is opened by the roles that it is for, and by no other; each may ask for a sign of
-// life. Those who are refused hear it, and the server lives.
+// Each stream can be opened by the roles that it is for, and by no other. All roles may ask whether
+// a server is alive. Those that are refused are told so, and the server lives on.
 func TestEachStreamIsForItsRoles(t *testing.T) {
 	as := certs(t)
 	s := securely(t, handler{}, as("server", nil))
@@ -150,7 +151,8 @@ func unwrapped(err error) error {
 	}
 }
 
-// Who has a certificate of one place speaks for that place alone; who has one for its role, for any.
+// A process with the certificate of a place speaks for that place only. One with a certificate of
+// its role speaks for any place of it.
 func TestAPlaceSpeaksForItselfAlone(t *testing.T) {
 	as := certs(t, "worker/2", "server/1")
 	seen := make(chan error, 1)
@@ -196,15 +198,15 @@ func TestAPlaceSpeaksForItselfAlone(t *testing.T) {
 		{"server/1", "follower 1", follow(1), true},
 		{"server/1", "follower 0", follow(0), false},
 	} {
-		_ = x.do(dialTLS(t, s, as(x.place, nil))) // the server says it better
+		_ = x.do(dialTLS(t, s, as(x.place, nil))) // the server's error has the details
 		if err := <-seen; (err == nil) != x.good || err != nil && status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%s with the certificate of %s: %v", x.what, x.place, err)
 		}
 	}
 }
 
-// By TLS frames arrive as they were sent, their memory is free when Done says so, and between
-// processes of one host memory and pipes are used as without.
+// With TLS, frames arrive as they were sent, and their memory is free when Done is called. Between
+// processes of one host, memory and pipes are used as without TLS.
 func TestFramesTravelByTLS(t *testing.T) {
 	as := certs(t)
 	s := securely(t, handler{push: landAll}, as("server", nil))
@@ -244,7 +246,8 @@ func TestFramesTravelByTLS(t *testing.T) {
 	}
 }
 
-// One side with TLS and the other without: both say so, and the server goes on with those that have it.
+// If one side uses TLS and the other does not, both report it, and the server goes on with those
+// that do.
 func TestASideWithoutTLSIsTold(t *testing.T) {
 	as := certs(t)
 	var said safeBuffer
@@ -257,7 +260,7 @@ func TestASideWithoutTLSIsTold(t *testing.T) {
 	if err := opened(dialTLS(t, s, nil)); err == nil || !strings.Contains(err.Error(), "start this process with --tls too") {
 		t.Errorf("a client without hears %v", err)
 	}
-	for !strings.Contains(said.String(), "does not speak TLS") { // it says so when it has closed the connection
+	for !strings.Contains(said.String(), "does not speak TLS") { // it reports that after it has closed the connection
 		if ctx.Err() != nil {
 			t.Fatalf("the server says %q", said.String())
 		}
@@ -277,15 +280,15 @@ func TestASideWithoutTLSIsTold(t *testing.T) {
 	}
 }
 
-// A client knows whether it is refused, and not merely cut off.
+// A client can tell whether it is refused, or merely cut off.
 func TestARefusedClientKnowsIt(t *testing.T) {
 	as, others := certs(t), certs(t)
 	s := securely(t, handler{}, as("server", nil))
-	p := dialTLS(t, s, as("etcd", nil)) // no server listens to one
+	p := dialTLS(t, s, as("etcd", nil)) // no server listens to an etcd
 	if err := p.Ping(within(t, 30*time.Second), 10*time.Second); err == nil || !p.Refused() {
 		t.Errorf("%v; refused: %v", err, p.Refused())
 	}
-	p = dialTLS(t, s, others("coordinator", nil)) // here it is the client that refuses
+	p = dialTLS(t, s, others("coordinator", nil)) // here the client refuses the server
 	if err := p.Ping(within(t, 30*time.Second), 10*time.Second); err == nil || p.Refused() {
 		t.Errorf("%v; refused: %v", err, p.Refused())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// narrow is loopback with the least windows.
+// narrow is loopback with the smallest windows.
 func narrow(t *testing.T, h Handler) *Peer {
 	lis, err := Listen("127.0.0.1:0")
 	if err != nil {
@@ -29,7 +29,8 @@ func narrow(t *testing.T, h Handler) *Peer {
 	return p
 }
 
-// A window bounds what is on its way, not what can be sent: frames may be sixteen times as long, in both directions.
+// A window bounds what is under way, and not what can be sent: frames may be sixteen times as long,
+// in both directions.
 func TestFramesLongerThanTheWindowArrive(t *testing.T) {
 	payload := filled(MaxPayloadBytes, 1)
 	p := narrow(t, handler{push: landAll, read: func(s *ReadServer) error {
@@ -63,7 +64,7 @@ func TestFramesLongerThanTheWindowArrive(t *testing.T) {
 	}
 }
 
-// A handler that does not read holds up its own stream, and no other one of the connection.
+// A handler that does not read stops its own stream, and no other stream of the connection.
 func TestAFullWindowHoldsUpOneStreamAlone(t *testing.T) {
 	reads := make(chan struct{})
 	p := narrow(t, handler{push: func(s *PushServer) error {

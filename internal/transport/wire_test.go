@@ -69,8 +69,9 @@ func TestMemoryIsFreeAfterDone(t *testing.T) {
 	}
 }
 
-// Send returns long before the bytes are written: why Done exists. The receiver does not read, so that
-// flow control holds the end of the frame back; it is changed there, and arrives changed.
+// Send returns long before the bytes are written, which is why Done exists. The receiver does not
+// read, so flow control holds back the end of the frame. The test changes it there, and it arrives
+// changed.
 func TestMemoryIsNotFreeBeforeDone(t *testing.T) {
 	read, verdict := make(chan struct{}), make(chan error, 1)
 	p, stop := inMemory(t, handler{push: func(s *PushServer) error {
@@ -97,8 +98,8 @@ func TestMemoryIsNotFreeBeforeDone(t *testing.T) {
 	}
 }
 
-// Done comes exactly once for each frame, whatever its size: gRPC tells nothing of buffers below 1 KiB,
-// and nothing of empty ones. It does so in both directions.
+// Done is called exactly once for each frame, whatever its size, although gRPC does not report
+// buffers below 1 KiB, nor empty ones. It is called in both directions.
 func TestDoneComesOncePerFrame(t *testing.T) {
 	var payloads [][]byte
 	for _, n := range []int{0, 1, 4, 1023, 1024, 1025, 16 << 10, 300 << 10, MaxPayloadBytes - 1, MaxPayloadBytes} {
@@ -144,7 +145,7 @@ func TestDoneComesOncePerFrame(t *testing.T) {
 		}
 		f.Release()
 	}
-	for i, b := range payloads { // all have been received, so all have been written
+	for i, b := range payloads { // all were received, so all have been written
 		for upCalls[i].Load() == 0 || downCalls[i].Load() == 0 {
 			if ctx.Err() != nil {
 				t.Fatalf("%d bytes: done %d times up, %d times down", len(b), upCalls[i].Load(), downCalls[i].Load())
@@ -160,7 +161,7 @@ func TestDoneComesOncePerFrame(t *testing.T) {
 	}
 }
 
-// A frame that is too large is refused where it is sent, before anything is written.
+// A frame that is too large is refused by its sender, before anything is written.
 func TestSendersRefuseOversizedFrames(t *testing.T) {
 	_, p := loopback(t, handler{push: landAll})
 	s := must[*PushClient](t)(p.Push(within(t, 10*time.Second)))
@@ -172,7 +173,7 @@ func TestSendersRefuseOversizedFrames(t *testing.T) {
 // giant is a gRPC message that claims 4 GiB and ends.
 var giant = []byte{0, 0xff, 0xff, 0xff, 0xff}
 
-// allocated returns the bytes of memory that f takes.
+// allocated returns the bytes of memory that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -181,7 +182,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// A server refuses a message of 4 GiB by its length, and allocates nothing for it.
+// A server refuses a message of 4 GiB because of its length, and allocates nothing for it.
 func TestServersRefuseOversizedMessages(t *testing.T) {
 	var got error
 	served := make(chan struct{})
@@ -244,7 +245,7 @@ func TestClientsRefuseOversizedMessages(t *testing.T) {
 	}
 }
 
-// rawBytes is the codec of a broken peer: it sends what it is told to.
+// rawBytes is the codec of a broken peer, which sends any bytes.
 type rawBytes struct{}
 
 func (rawBytes) Name() string { return "kintsugi" }
@@ -253,8 +254,8 @@ func (rawBytes) Marshal(v any) (mem.BufferSlice, error) {
 }
 func (rawBytes) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// A frame with a damaged header ends the stream, and both sides know why; so does a frame of another
-// release, which no other try makes right. The server lives.
+// A frame with a damaged header ends the stream, and both sides know why. So does a frame of
+// another release, for which another try does not help. The server lives on.
 func TestBothSidesKnowWhyAFrameWasRefused(t *testing.T) {
 	seen := make(chan error, 1)
 	srv, p := loopback(t, handler{push: func(s *PushServer) error {
@@ -299,7 +300,7 @@ func TestBothSidesKnowWhyAFrameWasRefused(t *testing.T) {
 	}
 }
 
-// Any standard client may ask the health service, with the protobuf codec it has.
+// Any standard client may ask the health service, with the usual protobuf codec.
 func TestStandardClientsCanAskForHealth(t *testing.T) {
 	s, _ := loopback(t, handler{})
 	conn, err := grpc.NewClient(s.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -320,8 +321,9 @@ func TestStandardClientsCanAskForHealth(t *testing.T) {
 	}
 }
 
-// A worker that computes for long says nothing for long. Neither side takes that for death, or the pings
-// in between for chatter. (The server's come first, so that the client hardly ever has to ping.)
+// A worker that computes for long sends nothing for long. Neither side takes that for death, or the
+// pings in between for an attack. (The server's pings come first, so the client hardly ever has to
+// ping.)
 func TestIdleStreamsStayOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, stop := inMemory(t, handler{push: landAll}, nil)
@@ -340,7 +342,7 @@ func TestIdleStreamsStayOpen(t *testing.T) {
 	})
 }
 
-// frozen is a connection that stops carrying anything, without an end: its host hangs or is gone.
+// frozen is a connection that stops carrying bytes without ending: its host hangs or is gone.
 type frozen struct {
 	net.Conn
 	once   sync.Once
@@ -373,7 +375,7 @@ func (c *frozen) Close() error {
 	return c.Conn.Close()
 }
 
-// A peer that hangs is noticed by both sides, in the time that the constants promise.
+// Both sides notice a peer that hangs, in the time that the constants promise.
 func TestAPeerThatHangsIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		freeze, noticed := make(chan struct{}), make(chan time.Duration, 1)
@@ -406,7 +408,8 @@ func TestAPeerThatHangsIsNoticed(t *testing.T) {
 	})
 }
 
-// A killed peer's streams end at once, for whoever receives and for whoever is held back by flow control.
+// A killed peer's streams end at once, both for receivers and for senders that flow control holds
+// back.
 func TestStreamsOfAKilledPeerEndPromptly(t *testing.T) {
 	lis, err := Listen("127.0.0.1:0")
 	if err != nil {
@@ -450,7 +453,8 @@ func TestStreamsOfAKilledPeerEndPromptly(t *testing.T) {
 	}
 }
 
-// Nothing of a server runs on after Stop, nothing of a peer after Close, whatever the streams were doing.
+// Nothing of a server runs after Stop, and nothing of a peer after Close, whatever the streams were
+// doing.
 func TestNothingRunsOnAfterStopAndClose(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	lis, err := Listen("127.0.0.1:0")

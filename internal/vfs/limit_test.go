@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Bytes pass at the rate, whoever writes them; time in which nobody writes is not made up for.
+// Bytes pass at the given rate, whoever writes them. Time in which nobody writes is not made up
+// for.
 func TestWritesPassAtTheRate(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := Limit(NewMem(), 1000).(*limited)
@@ -69,7 +70,7 @@ func (p published) Publish(name string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file system on which files appear at once is one behind a limit too, and what appears counts.
+// A file system on which files appear at once stays one behind a limit, and its files count.
 func TestALimitLetsFilesAppearAtOnce(t *testing.T) {
 	slept := time.Duration(0)
 	fsys := Limit(published{NewMem()}, 1000)

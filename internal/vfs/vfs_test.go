@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// everywhere runs a test on all implementations: what is true of the disk is true of the one in memory.
+// everywhere runs a test on all implementations: the file system in memory must behave like the
+// disk.
 func everywhere(t *testing.T, test func(t *testing.T, fsys FS, dir string)) {
 	t.Run("os", func(t *testing.T) { test(t, OS{}, path.Join(t.TempDir(), "a", "b")) })
 	t.Run("mem", func(t *testing.T) { test(t, NewMem(), "a/b") })

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The dashboard and the rules of deploy/ ask for metrics and labels that are served, the dashboard
-// for all of them, and the rules are those of the documentation.
+// The dashboard and the rules in deploy/ use only metrics and labels that are served, and the
+// dashboard uses all metrics. The rules are those of the documentation.
 func TestDashboardAndRulesAskForWhatIsServed(t *testing.T) {
 	served := servedMetrics(t)
 	dashboard := panelsOf(t, "../../../deploy/grafana/dashboard.json")
@@ -31,7 +31,7 @@ func TestDashboardAndRulesAskForWhatIsServed(t *testing.T) {
 			}
 			asked[name] = true
 			for _, l := range regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
-				if l[1] == "instance" { // Prometheus adds it
+				if l[1] == "instance" { // Prometheus adds this label
 					continue
 				}
 				if !slices.Contains(labels, l[1]+"="+l[3]) {
@@ -56,7 +56,7 @@ func TestDashboardAndRulesAskForWhatIsServed(t *testing.T) {
 	}
 }
 
-// family returns the metric that a sample is of.
+// family returns the metric to which a sample belongs.
 func family(sample string) string {
 	return regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(sample, "")
 }

@@ -27,7 +27,7 @@ func page(t *testing.T, r *Run) string {
 	return string(text)
 }
 
-// values returns the samples of our metrics by name and labels, those of buckets left out.
+// values returns the samples of our metrics by name and labels, without those of buckets.
 func values(t *testing.T, r *Run) map[string]string {
 	t.Helper()
 	list := make(map[string]string)
@@ -49,8 +49,8 @@ func TestMetricsAreNamedAsPrometheusAsks(t *testing.T) {
 	}
 }
 
-// A run of six steps: a checkpoint of step 2, a server that dies after step 4, two steps that are
-// taken back and made again.
+// The run has six steps: a checkpoint of step 2, a server that dies after step 4, and two steps
+// that are taken back and made again.
 func TestARunAsMetrics(t *testing.T) {
 	r := New("v1", "abc", 6)
 	dir := t.TempDir()
@@ -131,9 +131,9 @@ func TestARunAsMetrics(t *testing.T) {
 	}
 }
 
-// A program that goes on with the record shows how the run stands before anything happens: an old
-// checkpoint is what people are woken for. What it counts begins at 0, and a view of the line that
-// it is on takes no step back.
+// A program that goes on with a record shows the state of the run before anything happens, since an
+// old checkpoint is a reason to wake people. What it counts begins at 0, and a view of the present
+// line takes no step back.
 func TestARunThatIsGoneOnWith(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	run := record.NewRun([]record.Event{
@@ -160,7 +160,7 @@ func TestARunThatIsGoneOnWith(t *testing.T) {
 	}
 }
 
-// docs/monitoring.md names each metric, and none that there is not.
+// docs/monitoring.md names each metric, and no other.
 func TestEveryMetricIsExplained(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/monitoring.md")
 	if err != nil {

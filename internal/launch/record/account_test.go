@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// steps returns the events of steps [lo, hi] on a line, one per second, released at from, from+1, …;
-// each was committed a tenth of a second before.
+// steps returns the events of steps [lo, hi] on a line, one per second, released at from, from+1,
+// …; each was committed a tenth of a second earlier.
 func steps(line, lo, hi uint64, from float64) []Event {
 	var es []Event
 	for s := lo; s <= hi; s++ {
@@ -37,7 +37,7 @@ func TestAPartialRestoreTakesNoStepBack(t *testing.T) {
 		steps(1, 1, 10, 1),                // steps 1 to 10 at 1 s to 10 s
 		fails("server/1", 10.2, 10.4, 10), // killed after step 10
 		[]Event{
-			&View{At: At{11}, Line: 2, Keeps: 1, RestoredStep: 6}, // where a chunk comes from that was not saved since
+			&View{At: At{11}, Line: 2, Keeps: 1, RestoredStep: 6}, // the step of a chunk that was not saved since
 			&Partial{At: At{11.5}, Part: "server/1", Line: 2, AdoptedStep: 10, Chunks: 3, OldestStep: 6, MeanAge: 2},
 		},
 		steps(2, 11, 14, 12), // step 11 at 12 s
@@ -54,7 +54,8 @@ func TestAPartialRestoreTakesNoStepBack(t *testing.T) {
 	}
 }
 
-// A server that stays away: the summary says which of its shards went to whom, and not that they have come home.
+// If a server stays away, the summary says which of its shards went to which servers, and not that
+// they have come home.
 func TestASummarySaysWhereShardsHaveMoved(t *testing.T) {
 	s := tally(
 		[]Event{&Header{Replicas: 1}, &View{At: At{0}, Line: 1, Heads: []uint32{0, 1, 2}}},
@@ -72,7 +73,8 @@ func TestASummarySaysWhereShardsHaveMoved(t *testing.T) {
 	}
 }
 
-// Where all heads of copies die together the line keeps the one before, and goes back all the same.
+// If all heads of copies die together, the line keeps the one before, and steps are taken back
+// nevertheless.
 func TestALineThatBeginsWithCopiesAloneTakesStepsBack(t *testing.T) {
 	s := tally(
 		[]Event{&Header{Workers: 2, Feedback: true}},
@@ -93,7 +95,8 @@ func TestALineThatBeginsWithCopiesAloneTakesStepsBack(t *testing.T) {
 	}
 }
 
-// A step that was committed before the server was quite dead is no sign that anybody has taken its place.
+// A step that was committed before the server was quite dead does not show that another has taken
+// its place.
 func TestAStepBeforeAPartialRestoreIsNoRecovery(t *testing.T) {
 	s := tally(
 		steps(1, 1, 3, 1),
@@ -154,7 +157,7 @@ func TestAStepCommittedBeforeADeathIsNoRecovery(t *testing.T) {
 		steps(1, 1, 10, 1),
 		fails("server/0", 10.95, 0, 10),
 		steps(1, 11, 11, 11),   // committed at 10.9 s, by those that were alive then
-		steps(1, 12, 13, 13.5), // the chain has been mended
+		steps(1, 12, 13, 13.5), // the chain is complete again
 	).Summary()
 	if c := s.Failures[0]; c.RecoverySeconds != 2.55 || c.LostSteps != 0 || c.CaughtUpSeconds != 2.55 {
 		t.Errorf("got %+v, want recovery after 2.55 s", c)
@@ -169,14 +172,14 @@ func TestAStepCommittedWhileTheProcessWasDyingIsNoRecovery(t *testing.T) {
 }
 
 func TestARestoreTakesBackARecoveryThatWasNone(t *testing.T) {
-	// A step slipped through before the survivors noticed; then everything went back.
+	// A step was released before the survivors noticed, and then everything went back.
 	s := tally(steps(1, 1, 10, 1), fails("server/0", 10.5, 0, 10), steps(1, 11, 11, 11), steps(2, 7, 12, 15)).Summary()
 	if c := s.Failures[0]; c.RecoverySeconds != 4.5 || c.LostSteps != 5 || c.CaughtUpSeconds != 8.5 {
 		t.Errorf("got %+v, want recovery after 4.5 s, 5 lost steps, caught up after 8.5 s", c)
 	}
 }
 
-// The coordinator may have answered a death before the launcher has heard of it.
+// The coordinator may have reacted to a death before the launcher has heard of it.
 func TestALineIsChargedToTheDeathThatItAnswersAndNotToOneThatIsOver(t *testing.T) {
 	for name, keeps := range map[string]uint64{"back to copies": 1, "back to a checkpoint": 0} {
 		s := tally(
@@ -199,12 +202,12 @@ func TestALineIsChargedToTheDeathThatItAnswersAndNotToOneThatIsOver(t *testing.T
 	}
 }
 
-// A run that is resumed begins a line at its newest checkpoint. Failures that were over before have
-// cost what they had cost then.
+// A run that is resumed begins a line at its newest checkpoint. Failures that were over before cost
+// what they had cost by then.
 func TestARunThatIsResumedCostsNoFailureThatWasOver(t *testing.T) {
 	before := slices.Concat(steps(1, 1, 10, 1), fails("server/1", 10.2, 10.4, 10), steps(1, 11, 14, 12))
 	resumed := slices.Concat([]Event{&Header{At: At{16}, Resumed: true}, &View{At: At{20}, Line: 2, RestoredStep: 12}}, steps(2, 13, 16, 21))
-	same := func(a, b FailureCost) bool { return fmt.Sprint(a) == fmt.Sprint(b) } // what is not known is NaN
+	same := func(a, b FailureCost) bool { return fmt.Sprint(a) == fmt.Sprint(b) } // unknown costs are NaN
 	ended, s := tally(before).Summary(), tally(before, resumed).Summary()
 	if !same(s.Failures[0], ended.Failures[0]) || s.OutageSeconds != ended.OutageSeconds || s.ReworkSteps != 2 {
 		t.Errorf("got  %+v, outage %v s, rework %d steps\nwant %+v, %v s, 2", s.Failures[0], s.OutageSeconds, s.ReworkSteps, ended.Failures[0], ended.OutageSeconds)
@@ -269,7 +272,7 @@ func TestSumsCountEveryReleasedStep(t *testing.T) {
 	}
 }
 
-// A codec that keeps what it leaves out loses it with its worker, and with its line.
+// What a codec has left out is lost with its worker, and with its line.
 func TestResidualsAreLostWithTheirWorkerAndTheirLine(t *testing.T) {
 	for _, c := range []struct {
 		feedback bool
@@ -283,7 +286,8 @@ func TestResidualsAreLostWithTheirWorkerAndTheirLine(t *testing.T) {
 	}
 }
 
-// The slow, obvious version keeps the history of the current line as a list and cuts it on a restore.
+// The slow, obvious version keeps the history of the current line as a list, and cuts it at a
+// restore.
 func TestReworkIsWhatRestoresCutOffTheHistory(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -323,7 +327,8 @@ func TestReworkIsWhatRestoresCutOffTheHistory(t *testing.T) {
 	}
 }
 
-// A step's line lists the staleness of each gradient it counts, and only if one is not fresh.
+// The event of a step lists the staleness of each gradient that it counts, but only if one is not
+// fresh.
 func TestTheSummaryTellsHowOldTheCountedGradientsWere(t *testing.T) {
 	if s := tally().Summary(); s.StalenessP50 != 0 || s.StalenessP99 != 0 {
 		t.Errorf("without a step: %d and %d", s.StalenessP50, s.StalenessP99)
@@ -332,7 +337,7 @@ func TestTheSummaryTellsHowOldTheCountedGradientsWere(t *testing.T) {
 		t.Errorf("of fresh gradients: %d and %d", s.StalenessP50, s.StalenessP99)
 	}
 	a := &Account{}
-	for i := range uint64(100) { // stalenesses 0 to 99, two gradients to a step
+	for i := range uint64(100) { // stalenesses 0 to 99, two gradients in each step
 		e := kintsugi.StepEvent{Line: 1, Step: kintsugi.Step(i + 200), Staleness: uint32(i)}
 		for slot, tau := range []uint64{i, 99 - i} {
 			e.Counted = append(e.Counted, kintsugi.PushID{Slot: kintsugi.Slot(slot), Version: kintsugi.Step(i + 199 - tau)})

@@ -6,7 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// A server dies after step 2; the run goes on from the checkpoint of step 1, and does step 2 again.
+// A server dies after step 2. The run goes on from the checkpoint of step 1, and makes step 2
+// again.
 func ExampleAccount() {
 	var a record.Account
 	for _, e := range []record.Event{

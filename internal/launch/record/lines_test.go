@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Lines are read in the order of the file, whichever is parsed first, and each that cannot be read
-// is counted once: against a loop that splits the text.
+// Lines are returned in the order of the file, whichever is parsed first, and each that cannot be
+// read is counted once. A loop that splits the text says what the result must be.
 func TestLinesAreReadInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 6))
@@ -38,7 +38,7 @@ func TestLinesAreReadInOrder(t *testing.T) {
 			text.WriteString(strings.Repeat("0", maxLine+1) + "\n")
 		}
 		if rng.IntN(2) == 0 {
-			text.WriteString(`{"kind":"step","step":1}`) // cut off just there
+			text.WriteString(`{"kind":"step","step":1}`) // the file ends without a newline
 		}
 		want, skipped := &Run{account: &Account{}}, 0
 		for line := range bytes.Lines(text.Bytes()) {
@@ -65,9 +65,10 @@ func TestLinesAreReadInOrder(t *testing.T) {
 	}
 }
 
-// Whoever finds a format of a later version, or a file that cannot be read, leaves nobody behind.
+// A reader that finds a format of a later version, or a file that cannot be read, leaves no
+// goroutine behind.
 func TestReadingEndsWithAllItsGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // it fails while one is left
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		step := []byte(`{"kind":"step","seconds":1,"line":1,"step":1}` + "\n")
 		later := append([]byte(`{"kind":"run","format":99}`+"\n"), bytes.Repeat(step, 1<<16)...)
 		run := &Run{account: &Account{}}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// drawSteps draws what a run may record: lines that go back or go on, holes, losses that are no
-// numbers, reasons, and workers that come by turns.
+// drawSteps draws what a run may record: lines that go back or go on, gaps, losses that are NaN,
+// reasons, and workers that take turns.
 func drawSteps(rng *rand.Rand, n int) []*Step {
 	var all []*Step
 	line, step := uint64(1), uint64(1+rng.IntN(3))
@@ -30,9 +30,9 @@ func drawSteps(rng *rand.Rand, n int) []*Step {
 		switch rng.IntN(200) {
 		case 0: // a restore, or a line that goes on
 			line, step = line+1, step-uint64(rng.IntN(int(min(step, 40))))
-		case 1: // the shards fall back within a line
+		case 1: // shards fall back within a line
 			step -= uint64(rng.IntN(int(min(step, 4))))
-		case 2: // a hole in the record
+		case 2: // a gap in the record
 			step += 5
 		}
 	}
@@ -47,7 +47,7 @@ func outlineOf(all []*Step, limit int) *Outline {
 	return o
 }
 
-// While there is room each span is a step.
+// While there is room, each span is a step.
 func TestAnOutlineHasEachStepWhileThereIsRoom(t *testing.T) {
 	all := drawSteps(rand.New(rand.NewPCG(1, 2)), 3000)
 	o := outlineOf(all, 0)
@@ -63,7 +63,7 @@ func TestAnOutlineHasEachStepWhileThereIsRoom(t *testing.T) {
 	}
 }
 
-// Beyond that spans tell of their steps what those tell together, and stay within the room.
+// Beyond that, spans summarise their steps correctly, and stay within the room.
 func TestSpansTellWhatTheirStepsTell(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -92,7 +92,7 @@ func TestSpansTellWhatTheirStepsTell(t *testing.T) {
 	}
 }
 
-// lines returns how many pieces of the steps cannot be joined.
+// lines returns how many pairs of neighbours cannot be joined.
 func lines(all []*Step) (n int) {
 	highest := uint64(0)
 	for i, s := range all {
@@ -104,7 +104,7 @@ func lines(all []*Step) (n int) {
 	return n
 }
 
-// tells returns what is wrong with a span of some steps, before which the highest was another.
+// tells returns what is wrong with a span of some steps. highest is the highest step before it.
 func tells(s Span, of []*Step, highest uint64) string {
 	sum, known, low, high := 0.0, 0, math.Inf(1), math.Inf(-1)
 	drawn, last, why := of[0], of[0], Why{}
@@ -136,7 +136,8 @@ func tells(s Span, of []*Step, highest uint64) string {
 	return ""
 }
 
-// Workers that are counted by turns are counted alike in the spans, too, though each tells of one step only.
+// If workers are counted in turn, all of them are counted equally often in the spans too, although
+// each span names the workers of one step only.
 func TestSpansDoNotKeepStep(t *testing.T) {
 	const n = 1 << 16
 	o := &Outline{limit: 66 << 10}
@@ -154,13 +155,14 @@ func TestSpansDoNotKeepStep(t *testing.T) {
 	}
 }
 
-// A recorder ends with what ReadOutline reads, also after it was resumed, and what it gave before stays as it was.
+// A recorder ends with what ReadOutline reads, also after it was resumed, and an outline that it
+// gave out earlier does not change.
 func TestARecorderHasWhatIsRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	rng := rand.New(rand.NewPCG(4, 5))
 	all := drawSteps(rng, 400)
 	for _, s := range all {
-		if !s.Loss.Known() { // as it is read again
+		if !s.Loss.Known() { // as it is read from the file
 			s.Loss = Unknown()
 		}
 	}
@@ -191,7 +193,7 @@ func TestARecorderHasWhatIsRead(t *testing.T) {
 
 	r, earlier, err := Resume(dir, Header{Start: at(1000), Servers: 2, Workers: 4}, nil)
 	must(t, err)
-	r.run.Outline.limit = 66 * 100 // spans are joined in place from here on
+	r.run.Outline.limit = 66 * 100 // from here on, spans are joined in place
 	was := show(earlier)
 	for _, s := range all[200:] {
 		s.Seconds += 1000
@@ -212,7 +214,7 @@ func TestARecorderHasWhatIsRead(t *testing.T) {
 	}
 }
 
-// same fails unless ReadOutline reads a run. An outline of none is not compared.
+// same fails unless ReadOutline reads the same run. An empty outline is not compared.
 func same(t *testing.T, dir string, run *Run) {
 	t.Helper()
 	read, err := ReadOutline(dir)
@@ -232,7 +234,7 @@ func same(t *testing.T, dir string, run *Run) {
 	}
 }
 
-// show writes all that others see of a run.
+// show writes all that is visible of a run.
 func show(run *Run) string {
 	o := run.Outline
 	summary, err := json.Marshal(run.Summary)

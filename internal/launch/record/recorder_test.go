@@ -45,8 +45,8 @@ func released(line, step int, seconds float64) kintsugi.StepEvent {
 	}
 }
 
-// A monitor that is away does not stop the run: steps that it hears of later were when they were,
-// and nodes were paid for.
+// A run goes on while its monitor is away. Steps that the monitor hears of later have their own
+// times, and nodes were paid for meanwhile.
 func TestTheTimeOfARunThatWentOnWithoutItsRecordGoesOn(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
@@ -65,7 +65,7 @@ func TestTheTimeOfARunThatWentOnWithoutItsRecordGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Record(at(11), &Step{Line: 1, Step: 2}) // as the conductor has it
+		r.Record(at(11), &Step{Line: 1, Step: 2}) // with the conductor's number
 		r.Record(at(60), &Step{Line: 1, Step: 3})
 		r.Record(at(110), &Life{Part: "worker/0", BeganSeconds: r.Seconds(at(100))})
 		ended, err := r.Finish(at(110), "")
@@ -278,7 +278,7 @@ func TestResumeNeedsARun(t *testing.T) {
 	}
 }
 
-// A machine that goes down may leave zeros, as many as it likes, where events were.
+// A machine that goes down may leave any number of zeros where events were.
 func TestALineWithoutAnEndIsSkipped(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := Create(dir, nil, Header{Start: begin})
@@ -335,11 +335,11 @@ func TestAFullDiskDoesNotEndTheAccounting(t *testing.T) {
 	r.file = full
 	r.w.Reset(full)
 	r.Step(released(1, 1, 1))
-	r.Step(released(1, 2, 3)) // more than a second later: flushed
+	r.Step(released(1, 2, 3)) // more than a second later, so it is flushed
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("error %v, want no space left", err)
 	}
-	r.file = good // somebody made room
+	r.file = good // there is room on the disk again
 	r.w.Reset(good)
 	must(t, full.Close())
 	r.Step(released(1, 3, 5))
@@ -354,7 +354,7 @@ func TestAFullDiskDoesNotEndTheAccounting(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, reading it gives a run or an error.
+// Whatever a file contains, reading it returns a run or an error.
 func FuzzParseEvent(f *testing.F) {
 	f.Add([]byte(`{"kind":"step","seconds":1,"loss":null,"counted":[0,1]}`))
 	f.Add([]byte(`{"kind":"`))

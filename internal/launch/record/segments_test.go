@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// long records so many steps in a folder that is cut every few of them, from the step after first on.
+// long records n steps, from step first on, in a folder whose file is cut every few steps.
 func long(t *testing.T, r *Recorder, first, n int) {
 	t.Helper()
 	r.limit = 4 << 10
 	for i := first + 1; i <= first+n; i++ {
-		r.Record(at(float64(2*i)), &Step{Line: 1, Step: uint64(i), Loss: 1, Counted: []uint32{0, 1}}) // two seconds apart: each is flushed
+		r.Record(at(float64(2*i)), &Step{Line: 1, Step: uint64(i), Loss: 1, Counted: []uint32{0, 1}}) // two seconds apart, so that each is flushed
 	}
 }
 
@@ -78,11 +78,12 @@ func TestALongRecordIsCutAndPacked(t *testing.T) {
 	}
 }
 
-// Wherever a cut ends with its process, each event is found once, by readers and by whoever goes on.
+// Wherever a process dies while it cuts the file, each event is found once, by readers and by the
+// run when it goes on.
 func TestACutThatIsNotEndedLosesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(dir string) error
-		files []string // after the run went on
+		files []string // files after the run went on
 	}{
 		"a file to take its place": {func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "events.jsonl.next"), nil, 0o666)
@@ -159,7 +160,7 @@ func readPacked(dir string, s segment) ([]byte, error) {
 	}
 }
 
-// A segment that is damaged leaves a hole, and so does one that is gone.
+// A segment that is damaged or missing leaves a gap.
 func TestADamagedSegmentIsAHole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := Create(dir, nil, Header{Start: begin, Servers: 1, Workers: 2})
@@ -188,7 +189,7 @@ func TestADamagedSegmentIsAHole(t *testing.T) {
 	}
 }
 
-// Whoever reads a run while it goes on finds all its steps up to one, each once.
+// A reader of a run that goes on finds all steps up to one, each once.
 func TestARunIsReadWhileItIsCut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := Create(dir, nil, Header{Start: begin, Servers: 1, Workers: 2})
@@ -232,7 +233,7 @@ func TestARunIsReadWhileItIsCut(t *testing.T) {
 	}
 }
 
-// A folder whose file system has no links, or lets nobody make files any more, has one long file.
+// If the file system has no links, or allows no new files, a folder has a single long file.
 func TestARecordThatCannotBeCutGrowsOn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := Create(dir, nil, Header{Start: begin, Servers: 1, Workers: 2})

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
 )
 
-// Two servers and three workers, steps of two gradients each.
+// header begins a run of two servers and three workers whose steps count two gradients each.
 func header(at float64) []Event {
 	return []Event{&Header{At: At{at}, Format: Format, Servers: 2, Workers: 3, Replicas: 1, Prices: "server=1,worker=2/0.5"}}
 }
@@ -22,7 +22,7 @@ func leaves(part string, noticed, gone float64) []Event {
 	return []Event{&Failure{At: At{noticed}, SeenSeconds: gone, Part: part, Announced: true}}
 }
 
-// What each event does to the bill of a run of ten seconds, one step each.
+// The cases say what each event adds to the bill of a run of ten seconds with one step per second.
 func TestWhatARunTakesIsAddedUp(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -36,7 +36,7 @@ func TestWhatARunTakesIsAddedUp(t *testing.T) {
 		{"a server dies, and three steps are done again", tally(header(0), steps(1, 1, 5, 1), fails("server/0", 5, 5, 5), life("server/0", 0, 5, 1),
 			[]Event{&View{At: At{5.5}, Line: 2, RestoredStep: 2}}, steps(2, 3, 7, 6)), func(u *cost.Usage) {
 			u.Useful, u.CPUSeconds.Server = 14, 1
-			u.OutageSeconds, u.ReworkSeconds = 1, 2 // step 3 came with the outage
+			u.OutageSeconds, u.ReworkSeconds = 1, 2 // the outage ended with step 3
 		}},
 		{"a server leaves, and the step around it takes four seconds", tally(header(0), steps(1, 1, 3, 1), leaves("server/0", 3.5, 5.5), steps(1, 4, 7, 7)), func(u *cost.Usage) {
 			u.Counted, u.Useful, u.HandingSeconds = 14, 14, 3
@@ -67,7 +67,8 @@ func TestWhatARunTakesIsAddedUp(t *testing.T) {
 	}
 }
 
-// An announced departure is told by the longest step around it, and opens no outage; a real failure beside it does.
+// The gap of an announced departure is the longest step around it, and it is not an outage. A real
+// failure beside it is one.
 func TestADepartureIsNoOutage(t *testing.T) {
 	s := tally(header(0), steps(1, 1, 3, 1), leaves("server/0", 3.5, 5.5), steps(1, 4, 7, 7)).Summary()
 	if f := s.Failures[0]; f.RecoverySeconds != 4 || !f.Announced || s.OutageSeconds != 0 {
@@ -87,8 +88,8 @@ func TestThePeakOfMemoryIsThatOfThePlaces(t *testing.T) {
 	}
 }
 
-// A record may begin at any step, and a damaged digit makes any of it: neither asks for memory that
-// goes with the number.
+// A record may begin at any step, and a damaged digit makes any number. Neither takes memory in
+// proportion to the number.
 func TestAStepOfAnyNumberIsBooked(t *testing.T) {
 	for _, step := range []uint64{0, 1, 1 << 40, math.MaxUint64} {
 		s := tally(header(0), []Event{&Step{At: At{1}, Line: 1, Step: step, Counted: []uint32{0, 1}}}).Summary()
@@ -98,8 +99,8 @@ func TestAStepOfAnyNumberIsBooked(t *testing.T) {
 	}
 }
 
-// A run whose steps count now so, now so many gradients is booked in bounded memory: recent steps
-// to the gradient, those of long ago by their mean.
+// A run whose steps count varying numbers of gradients is booked in bounded memory: recent steps
+// exactly, older ones by their mean.
 func TestCountsOfLongAgoAreFolded(t *testing.T) {
 	u := usage{}
 	const steps = 3*keptStretches + 7
@@ -129,7 +130,8 @@ func TestCountsOfLongAgoAreFolded(t *testing.T) {
 	}
 }
 
-// What is taken back is what the steps behind a restore had counted, against a list with one number for each step.
+// The gradients that a restore takes back are those that the steps behind it had counted. A list
+// with a number for each step says how many that must be.
 func TestWhatIsTakenBackIsWhatWasCounted(t *testing.T) {
 	for seed := range uint64(200) {
 		draw := rand.New(rand.NewPCG(seed, 1))

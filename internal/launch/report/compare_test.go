@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// besides returns the page of runs.
+// besides returns the page that compares runs.
 func besides(t *testing.T, runs ...*record.Run) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -46,7 +46,8 @@ func TestRunsAreComparedByWhatDiffers(t *testing.T) {
 	}
 }
 
-// Runs that have nothing in common, no steps or no settings are compared too, and names never hide one another.
+// Runs that have nothing in common, or no steps, or no settings can be compared too, and labels
+// never cover one another.
 func TestAnyRunsCanBeCompared(t *testing.T) {
 	empty, strange := record.NewRun(nil, nil), record.NewRun([]record.Event{&record.Step{Line: 1, Step: 1, Loss: record.Unknown()}, &record.Evaluation{Loss: 1, Accuracy: record.Unknown()}}, []byte("{a: [b"))
 	empty.Dir, strange.Dir = `<b>`, "/"

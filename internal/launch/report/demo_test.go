@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// demo makes the events of a run of n steps on which three things fail: a server at a quarter, which
-// costs a restore; a worker at 45 %; and a server of which a replica takes over at 70 %.
+// demo makes the events of a run of n steps with three failures: of a server at a quarter, which
+// costs a restore; of a worker at 45 %; and of a server at 70 %, whose replica takes over.
 func demo(n int, seed uint64) ([]record.Event, []byte) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	d := &demoRun{rng: rng, n: n, line: 1, perStep: 38.0 / float64(n)}
@@ -43,7 +43,7 @@ type demoRun struct {
 	perStep float64
 	line    uint64
 	n       int
-	absent  uint32 // worker that is away
+	absent  uint32 // the worker that is away
 	until   float64
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// FuzzPage draws whatever the folder of a run holds, as far as it can be read as a run.
+// FuzzPage draws whatever a run's folder contains, as far as it can be read as a run.
 func FuzzPage(f *testing.F) {
 	const events = `{"kind":"run","seconds":0,"format":1,"model":"mlp","servers":2,"workers":3,"replicas":1,"prices":"server=1"}
 {"kind":"view","seconds":0.1,"number":1,"line":1,"fence":1,"heads":[0,1]}
@@ -35,7 +35,7 @@ func FuzzPage(f *testing.F) {
 		for name, content := range files {
 			path := filepath.Join(dir, name)
 			if len(content) == 0 {
-				_ = os.Remove(path) // it may not be there
+				_ = os.Remove(path) // it may not exist
 			} else if err := os.WriteFile(path, content, 0o666); err != nil {
 				t.Fatal(err)
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// The strip shows the step of median length, a bar for each part that has a length, and medians
-// over all that were sampled.
+// The strip shows the step of median length, with a bar for each part that has a length, and
+// medians over all sampled steps.
 func TestTheStripShowsTheStepOfMedianLength(t *testing.T) {
 	ms := time.Millisecond
 	sampled := func(step uint64, compute time.Duration) record.Timeline {

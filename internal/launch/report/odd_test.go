@@ -7,7 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// A summary.json may be of another time than the events beside it: a curve is not longer than its figure for it.
+// A summary.json may not belong to the events beside it. Curves do not become longer because of its
+// time.
 func TestTimesBehindTheEndTakeNoMemory(t *testing.T) {
 	step := func(seconds float64, line, step uint64) *record.Step {
 		return &record.Step{At: record.At{Seconds: seconds}, Line: line, Step: step, Loss: 3}
@@ -17,7 +18,8 @@ func TestTimesBehindTheEndTakeNoMemory(t *testing.T) {
 	draw(t, run)
 }
 
-// Steps are counted from 1, and slots have numbers below that of the workers: a damaged digit makes any of either.
+// Steps are counted from 1, and slots have numbers below that of the workers. A damaged digit makes
+// any number of either.
 func TestStepsAndSlotsOfAnyNumberAreDrawn(t *testing.T) {
 	for _, workers := range []int{-1, 0, 3, math.MaxInt} {
 		for _, step := range []uint64{0, 1, math.MaxUint64} {

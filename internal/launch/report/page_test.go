@@ -30,8 +30,8 @@ func draw(t *testing.T, run *record.Run) string {
 	return b.String()
 }
 
-// namesAreFree checks that no label of a failure is written over the name of a panel, which stands
-// in the same line. Letters of a name are 6.4 pixels wide in a wide font.
+// namesAreFree checks that no label of a failure is written over the name of a panel in the same
+// line. In a wide font, letters of a name are 6.4 pixels wide.
 func namesAreFree(t *testing.T, page string) {
 	t.Helper()
 	texts := regexp.MustCompile(`<text class="(name|mark)" x="([0-9.]+)" y="([0-9.]+)">([^<]*)`)
@@ -204,13 +204,13 @@ func TestWhatWasLostAndWhatWasDoneAgainIsKnownByStep(t *testing.T) {
 			t.Errorf("survivor %d is step %d", i+1, got)
 		}
 	}
-	// Equal losses on equal histories give equal averages, whatever was lost in between.
+	// Equal losses on equal histories have equal averages, whatever was lost in between.
 	if s.smooth[5] != s.smooth[2] || s.smooth[6] != s.smooth[3] {
 		t.Errorf("averages %v: the redone steps 3 and 4 differ from the lost ones", s.smooth)
 	}
 }
 
-// silent returns a run whose quota says why once, as a fixed one does.
+// silent returns a run whose quota has its reason only once, as a fixed quota does.
 func silent(events []record.Event, config []byte) *record.Run {
 	said := false
 	for _, e := range events {
@@ -223,7 +223,8 @@ func silent(events []record.Event, config []byte) *record.Run {
 	return record.NewRun(events, config)
 }
 
-// A quota that changes says why: not at every step, but at enough of them, and as text.
+// A quota that changes has its reasons on the page: not at every step, but at enough of them, and
+// as text.
 func TestTheQuotaSaysItsReasons(t *testing.T) {
 	events, config := demo(600, 1)
 	for _, e := range events {
@@ -242,8 +243,8 @@ func TestTheQuotaSaysItsReasons(t *testing.T) {
 	}
 }
 
-// A shard that came back as it was saved lost progress, though no step was taken back: the page
-// must not say that nothing was lost.
+// A shard that came back as it was saved has lost progress, although no step was taken back. The
+// page must not say that nothing was lost.
 func TestThePageTellsHowOldIsWhatCameBack(t *testing.T) {
 	s := record.Summary{WallSeconds: 10, OutageSeconds: 1, Failures: []record.FailureCost{{Part: "server/1", PartialChunks: 3, PartialAge: 4.5, PartialRework: record.Unknown(), MeasuredRework: record.Unknown()}}}
 	if got, want := verdict(s), "1 failure cost 1.00 s without a step; no step was taken back: 10.0 % of the run."; got != want {
@@ -254,8 +255,8 @@ func TestThePageTellsHowOldIsWhatCameBack(t *testing.T) {
 	}
 }
 
-// What losses would have cost is drawn for each server, real ones as dots, and predictions stand
-// beside what was measured.
+// The page draws for each server what its loss would have cost. Real losses are dots, with the
+// predictions beside the measurements.
 func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 	events, config := demo(600, 1)
 	for i := range 20 {
