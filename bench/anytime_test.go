@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// Parts that cost nothing never make the best fixed quota later, and asking that takes as long as the gradient does.
+// If parts of unfinished gradients can be had for nothing, they never make the best fixed quota
+// slower. If asking for them takes as long as a gradient does, they do.
 func TestAnytimeComparesLikeWithLike(t *testing.T) {
 	race.Skip(t)
 	set, err := data.Open("digits", "")

@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// What a child did not understand is a usage error of whoever has told it so; that it has failed,
-// or was made to panic, is none.
+// If a child process does not understand its arguments, that is a usage error of whoever gave them.
+// If it fails, or panics, that is not one.
 func TestAChildThatRefusesIsAUsageError(t *testing.T) {
 	for script, usage := range map[string]bool{"exit 2": true, "exit 1": false, "exit 78": false, "echo panic: no; echo; echo 'goroutine 1 [running]:'; exit 2": false} {
 		c, err := startChild("/bin/sh", "-c", script)

@@ -9,9 +9,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// Which bytes an operation moves is known beforehand; a bound of other bytes would be none.
+// The bytes that an operation moves follow from its arguments. A bound computed from other bytes
+// would mean nothing.
 func TestCodecsMoveTheBytesThatTheyShould(t *testing.T) {
-	want := map[[3]string]float64{ // bytes a value
+	want := map[[3]string]float64{ // bytes per value
 		{"fp32", "encode", "alone"}: 8, {"fp32", "decode", "alone"}: 8, {"fp32", "check", "alone"}: 4,
 		{"bf16", "encode", "alone"}: 6, {"bf16", "encode", "feedback"}: 14, {"bf16", "decode", "alone"}: 6, {"bf16", "check", "alone"}: 2,
 		{"int8", "encode", "feedback"}: 13 + 4./256, {"sign", "encode", "feedback"}: 12 + 1./8 + 4./256, {"sign", "check", "alone"}: 1./8 + 4./256,

@@ -17,7 +17,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// small is a problem without data: gradients of ‖w − 1‖²/2 with noise that is a function of the push.
+// small is a problem without data: gradients of ‖w − 1‖²/2 with noise that depends only on the
+// push.
 func small(t *testing.T, steps kintsugi.Step) CodecsProblem {
 	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{60, 70}}, {Name: "b", Shape: []int{70}}})
@@ -48,7 +49,7 @@ func small(t *testing.T, steps kintsugi.Step) CodecsProblem {
 		}}
 }
 
-// What is measured is what a cluster does: the simulated workers end with its bits and push its bytes.
+// The simulated workers behave as a cluster does: they end with its bits and push its bytes.
 func TestSimulatedWorkersDoWhatAClusterDoes(t *testing.T) {
 	const steps = 40
 	for _, spec := range []string{"fp32", "int8:stochastic", "topk:0.05+s2", "powersgd:2"} {
@@ -98,7 +99,7 @@ func TestSimulatedWorkersDoWhatAClusterDoes(t *testing.T) {
 	}
 }
 
-// Rows compare runs of the same seed, and the files say what the rows say.
+// Rows compare runs with the same seed, and the files contain the rows.
 func TestCodecsAreCompared(t *testing.T) {
 	rows, err := Codecs(t.Context(), CodecsConfig{
 		Problems: []CodecsProblem{small(t, 80)}, Codecs: []string{"int8", "fp32", "topk:0.01-nofeedback"}, Seeds: 2, Steps: 80, Workers: 2, Threads: 2, Progress: io.Discard,

@@ -17,8 +17,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// What the sweep over quotas rests on: with a fixed quota the model depends on the quota and the seed, not on how
-// long workers take. Only the order of a sum differs, and with it the last bits.
+// The sweep over quotas relies on this: with a fixed quota the model depends on the quota and the
+// seed, and not on how long workers take. Only the order of a sum differs, and with it the last
+// bits.
 func TestAFixedQuotaTrainsTheSameModelWhateverTheTimes(t *testing.T) {
 	model, err := sim.NewSoftmax(data.Digits(1, 200, 1).Set(), 200, 4, 8)
 	if err != nil {
@@ -59,7 +60,7 @@ func TestCrossingsAreInterpolated(t *testing.T) {
 	}
 }
 
-// A small sweep says of each cell what it should, and its page is whole.
+// A small sweep has the right results in each cell, and its page is complete.
 func TestASmallSweep(t *testing.T) {
 	race.Skip(t)
 	cfg := DBWConfig{
@@ -106,7 +107,7 @@ func TestASmallSweep(t *testing.T) {
 	}
 }
 
-// The mean of the k-th of n is what drawing them says.
+// The mean of the k-th of n times is what drawing them gives.
 func TestOrderStatisticsAreThoseOfDraws(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	const n, draws, alpha = 5, 100000, 0.4
@@ -147,7 +148,7 @@ func TestSettlingNeedsFiveInARow(t *testing.T) {
 	}
 }
 
-// A rival's win is named, and a bound that is not kept is said not to hold.
+// If a rival wins, the table says so, and a bound that does not hold is reported.
 func TestClaimsAreCheckedAndWinsNamed(t *testing.T) {
 	row := func(controller string, alpha, ratio float64) DBWRow {
 		return DBWRow{Data: "d", Controller: controller, Batch: 16, Rate: 2, Alpha: alpha, Ratio: record.Number(ratio), Seconds: record.Number(ratio), All: 1, Scaled: record.Unknown(), Quota: 16, Workers: 16}
@@ -171,7 +172,7 @@ func TestClaimsAreCheckedAndWinsNamed(t *testing.T) {
 	}
 }
 
-// What lies beyond an axis is drawn on its edge; what is no number is not drawn.
+// A point beyond an axis is drawn on its edge, and NaN is not drawn.
 func TestFiguresShowWhatTheyCan(t *testing.T) {
 	var f figure
 	f.draw(axis{lo: 0, hi: 10, ticks: []float64{0, 10}, label: number}, axis{lo: 1, hi: 100, log: true, label: number},

@@ -14,7 +14,7 @@ import (
 )
 
 // killedRun is a run on one worker whose server dies after step 3, at second 3.5, is away for 2
-// seconds and comes back from a checkpoint of step 2; in the outage its worker keeps 7 gradients,
+// seconds, and comes back from a checkpoint of step 2. In the outage its worker keeps 7 gradients,
 // of which 5 are counted as one push.
 func killedRun() *record.Run {
 	at := func(s float64) record.At { return record.At{Seconds: 10 + s} }
@@ -29,7 +29,7 @@ func killedRun() *record.Run {
 		step(3, 1, 3), &record.Failure{At: at(3.5), Part: "server/0", Injected: true}, &record.Failure{At: at(3.6), Part: "server/1", Injected: true},
 		&record.View{At: at(5), Number: 2, Line: 2, RestoredStep: 2},
 		kept, &record.Evaluation{At: at(6.5), Line: 2, Step: 3, Accuracy: 0.6},
-		&record.Evaluation{At: at(6.6), Line: 2, Step: 2, Accuracy: 0.1}, // of no step that was released on that line
+		&record.Evaluation{At: at(6.6), Line: 2, Step: 2, Accuracy: 0.1}, // of a step that was not released on that line
 		step(7, 2, 4), step(8, 2, 5), &record.Evaluation{At: at(9), Line: 2, Step: 5, Accuracy: 0.7},
 	}, nil)
 }
@@ -94,8 +94,8 @@ func TestRowsCompareRunsOfTheSameSeeds(t *testing.T) {
 	}
 }
 
-// The last table of outages names the best rule, what it is above the next one with its error, and
-// whether that is more than noise. The checkpoint is none of them, however high it is.
+// The last table of outages names the best rule, its lead over the next one with the error, and
+// whether that is more than noise. The checkpoint is not a rule, however good it is.
 func TestTheTableSaysWhichRuleIsBest(t *testing.T) {
 	var runs []FailureRun
 	for seed := range uint64(3) {
@@ -117,8 +117,8 @@ func TestTheTableSaysWhichRuleIsBest(t *testing.T) {
 	}
 }
 
-// A preset whose replicas of a shard all die loses it for good: the other servers have no copy, and
-// no memory outside of processes is left to it.
+// A preset loses a shard for good if all replicas of it die: the other servers have no copy, and
+// there is no memory outside processes.
 func TestLostShardsHaveNoReplicaLeft(t *testing.T) {
 	cfg := FailureConfig{Updates: 100, SaveEvery: 10, KillAt: []int{20, 40}}
 	found := 0

@@ -15,7 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// One seed gives the same deaths on every machine: figures of two machines are of the same failures.
+// A seed gives the same deaths on every machine, so figures of two machines are about the same
+// failures.
 func TestDeathsAreDrawnFromTheirSeedAlone(t *testing.T) {
 	draw := func() []launch.Fault {
 		return deaths(rand.New(rand.NewPCG(1, 0)), 4*time.Second, 10*time.Second, 30*time.Second, time.Second, partsOf(3, 0))
@@ -36,8 +37,8 @@ func TestDeathsAreDrawnFromTheirSeedAlone(t *testing.T) {
 	}
 }
 
-// The times between deaths have the mean that was asked for where somebody is always there, nobody
-// dies who is away, and where all are away nobody does.
+// If some process is always alive, the times between deaths have the mean that was asked for. A
+// process that is away does not die, and if all are away, none does.
 func TestOnlyTheLivingDie(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	const hour = time.Hour
@@ -66,7 +67,8 @@ func TestOnlyTheLivingDie(t *testing.T) {
 	}
 }
 
-// goodputRun is a run that is told step by step: steps are of a line, from one to another, a tenth of a second apart.
+// goodputRun is a run that is described step by step: steps of a line from one number to another, a
+// tenth of a second apart.
 func goodputRun(events ...record.Event) *record.Run {
 	return record.NewRun(slices.Concat([]record.Event{&record.Header{Format: record.Format, Servers: 2, Workers: 1}}, events), nil)
 }
@@ -82,9 +84,9 @@ func goodputSteps(at float64, line, from, to uint64) (events []record.Event) {
 
 func at(seconds float64) record.At { return record.At{Seconds: seconds} }
 
-// A run is as far at the end of a stretch as it stays, whatever it did in between: steps that are
-// done twice count once, those that are taken back behind the stretch by what died in it do not
-// count, and one that is thrown back to before it has made less than nothing.
+// A run's progress at the end of a stretch is what lasts, whatever happened in between. Steps that
+// are made twice count once. Steps that are taken back after the stretch, because of a death in it,
+// do not count. A run that is thrown back to before the stretch has made less than no progress.
 func TestOnlyStepsThatStayCount(t *testing.T) {
 	died := func(seconds float64) record.Event {
 		return &record.Failure{At: at(seconds), Part: "server/1", Injected: true, SeenSeconds: seconds}
@@ -115,9 +117,9 @@ func TestOnlyStepsThatStayCount(t *testing.T) {
 	}
 }
 
-// What came back older costs what was predicted, and where nothing was, as much as it can cost: as
-// the oldest of what came back together is old. What a restore has taken back since, and what came
-// back twice before a step followed, costs nothing more.
+// A shard that came back older costs what was predicted. If nothing was predicted, it costs as much
+// as it can: the age of the oldest that came back together. What a restore has taken back since,
+// and what came back twice before a step followed, costs nothing more.
 func TestShardsThatCameBackAloneCostWhatWasPredicted(t *testing.T) {
 	partialOf := func(age, seconds float64, line, step uint64, predicted float64) record.Event {
 		return &record.Partial{At: at(seconds), Part: "server/0", Line: line, AdoptedStep: step, Chunks: 3, MeanAge: record.Number(age), ReworkSteps: record.Number(predicted)}
@@ -132,7 +134,7 @@ func TestShardsThatCameBackAloneCostWhatWasPredicted(t *testing.T) {
 	measured := &record.Rework{At: at(3.5), Part: "server/0", Measured: 4, Deviation: 3}
 	run := goodputRun(slices.Concat(goodputSteps(0.1, 1, 1, 10),
 		[]record.Event{keeps(1.1, 2), partial(1.2, 2, 10, 100)}, goodputSteps(1.3, 2, 11, 20), // before the stretch
-		[]record.Event{keeps(2.3, 3), partial(2.4, 3, 20, 6)}, // told again, on the next line
+		[]record.Event{keeps(2.3, 3), partial(2.4, 3, 20, 6)}, // reported again, on the next line
 		[]record.Event{keeps(2.5, 4), partial(2.6, 4, 20, 5)}, goodputSteps(2.7, 4, 21, 30),
 		[]record.Event{measured, keeps(3.7, 5), partialOf(9, 3.8, 5, 30, unknown), partial(3.8, 5, 30, unknown), partialOf(7, 3.8, 5, 30, unknown)}, goodputSteps(3.9, 5, 31, 40),
 		[]record.Event{keeps(5, 6), partial(5.1, 6, 40, -2)}, goodputSteps(5.2, 6, 41, 45),
@@ -149,7 +151,8 @@ func TestShardsThatCameBackAloneCostWhatWasPredicted(t *testing.T) {
 	}
 }
 
-// Rounds are compared with the unprotected run of their own round, and the tax of a way stands in all its rows.
+// Rounds are compared with the unprotected run of the same round, and all rows of a way to recover
+// have its tax.
 func TestGoodputIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	trial := func(round int, useful float64, next ...float64) GoodputTrial {
 		return GoodputTrial{Round: round, Useful: useful, Kills: len(next), Next: next, Lost: uint64(10 * len(next)), TrainLoss: 1, TestLoss: record.Unknown(), Accuracy: record.Number(useful / 100)}
@@ -172,8 +175,8 @@ func TestGoodputIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	}
 }
 
-// What keeps nothing in the memory of hosts is measured once for both kinds of loss, what has no
-// protection only undisturbed, and nothing twice.
+// A way that keeps nothing in the memory of hosts is measured once for both kinds of loss, a run
+// without protection only undisturbed, and nothing twice.
 func TestGoodputMeasuresEachCellOnce(t *testing.T) {
 	cfg := GoodputConfig{Model: "cnn", Losses: []string{"kill", "lose"}, MTBF: []time.Duration{0, 4 * time.Second}, Seed: 1, Servers: 3, Stretch: time.Minute, WarmUp: time.Second,
 		Recoveries: []GoodputRecovery{{Name: "none"}, {Name: "chain"}, {Name: "gold", Outside: true}, {Name: "chain"}}}
@@ -214,7 +217,7 @@ func TestNamesAreMovedApartAsLittleAsPossible(t *testing.T) {
 }
 
 // The picture is well-formed, names no other file, and has a line for each way to recover in each
-// panel, also where runs are missing.
+// panel, even if runs are missing.
 func TestThePictureOfGoodputStandsAlone(t *testing.T) {
 	cfg := &GoodputConfig{Model: "cnn", Losses: []string{"kill", "lose"}, MTBF: []time.Duration{0, 10 * time.Second, 4 * time.Second}, Servers: 3, Workers: 4, Down: time.Second, Stretch: time.Minute,
 		Recoveries: []GoodputRecovery{{Name: "none"}, {Name: "checkpoint:10"}, {Name: "gold", Outside: true}, {Name: "gold:2"}}}

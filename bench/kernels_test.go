@@ -13,8 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// The rows say what was asked for, and bytes are those of the arrays: what a step needs cannot be a
-// matter of the machine.
+// The rows are those that were asked for, and bytes are those of the arrays: what an operation
+// needs does not depend on the machine.
 func TestKernelsCountTheBytesThatMustMove(t *testing.T) {
 	rows, err := Kernels(t.Context(), KernelsConfig{
 		Device: kernels.Best(), Sizes: []int{1 << 20}, K: []int{4}, Threads: []int{2}, Pairs: 1, Progress: io.Discard,
@@ -56,8 +56,8 @@ func TestKernelsCountTheBytesThatMustMove(t *testing.T) {
 	}
 }
 
-// What is measured for its goals alone misses as many as all that is measured, were everything
-// slow: in the cache and not.
+// If everything were slow, a run of the goals alone would miss as many goals as a run of
+// everything, in the cache and outside.
 func TestNoGoalIsLeftOutOfWhatHasGoals(t *testing.T) {
 	var codecs []compress.Codec
 	for _, spec := range []string{"bf16", "int8", "topk:0.1"} {
@@ -73,7 +73,7 @@ func TestNoGoalIsLeftOutOfWhatHasGoals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Sizes = []int{1 << 20, 17 << 20} // of which a gradient is a fourth
+		cfg.Sizes = []int{1 << 20, 17 << 20} // a gradient is a fourth of that
 		coded, err := CodecSpeed(t.Context(), cfg, codecs)
 		if err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// Every state is drawn that the recovery has, and every fault can be read. Who is to die when it
-// joins has died before, so early that it is back in time.
+// Every state that the way to recover has is drawn, and every fault can be parsed. A process that
+// is to die when it joins dies before, early enough to be back in time.
 func TestEveryStateIsDrawnThatTheRecoveryHas(t *testing.T) {
 	for _, joins := range []bool{false, true} {
 		cfg := KillsConfig{Kills: 60, Seed: 1, Calm: 2, Servers: 3, Workers: 2, Steps: 200, Exact: true, Joins: joins}
@@ -49,7 +49,8 @@ func TestHalfOfTheKillsTookAtMostTheMedian(t *testing.T) {
 	}
 }
 
-// A shard that goes on with the sum that it waited with is untouched; one that was lost has not outlived anything.
+// A shard that goes on with the checksum that it had before is untouched. A shard that was lost has
+// not survived anything.
 func TestSurvivorsAreThoseWithTheSumsOfBefore(t *testing.T) {
 	log := `=== a line of the launcher
 {"msg":"a shard waits for its line to begin","shard":1,"line":2,"step":99,"sum":7}

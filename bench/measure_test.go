@@ -21,7 +21,7 @@ func TestQuartilesAreInterpolated(t *testing.T) {
 	}
 }
 
-// A ratio is of elements and within a round: that both are slow in the second one does not show.
+// Ratios are formed within a round, so it does not show that both are slow in the second one.
 func TestRowsCompareWithinARound(t *testing.T) {
 	bound := &Timed{Row: Row{Bytes: 100}, seconds: []float64{1, 10, 1}}
 	slow := &Timed{Row: Row{Variant: "slow", DType: "fp32", Elements: 50, Bytes: 400}, seconds: []float64{6, 60, 3}}

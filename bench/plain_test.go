@@ -30,8 +30,8 @@ func plainly(t *testing.T, model, set string) PlainConfig {
 	return PlainConfig{Desc: d, Set: s, Seed: 1}
 }
 
-// TestLeastSquaresEndWhereTheTextbookDoes: the algorithm draws nothing at random, so by another
-// solver it ends with the same rows, up to rounding.
+// TestLeastSquaresEndWhereTheTextbookDoes: the algorithm draws nothing at random, so another solver
+// ends with the same rows, up to rounding.
 func TestLeastSquaresEndWhereTheTextbookDoes(t *testing.T) {
 	cfg := plainly(t, "mf:als,rank=5", "ratings")
 	cfg.Steps = 6
@@ -64,7 +64,7 @@ func TestLeastSquaresEndWhereTheTextbookDoes(t *testing.T) {
 	}
 }
 
-// TestGradientsOfFactorsAreThoseOfTheTextbook for a batch in which rows repeat.
+// TestGradientsOfFactorsAreThoseOfTheTextbook, for a batch in which rows repeat.
 func TestGradientsOfFactorsAreThoseOfTheTextbook(t *testing.T) {
 	cfg := plainly(t, "mf:rank=5", "ratings")
 	n := cfg.Desc.Values()

@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// A departure around which the longest step takes 2 s, a return that takes 3 s, and a kill with 5 s
-// to the next step and two steps taken back.
+// There is a departure around which the longest step takes 2 s, a return that takes 3 s, and a kill
+// with 5 s to the next step and two steps taken back.
 func TestWhatHappensAroundNoticesAndKillsIsFound(t *testing.T) {
 	var events []record.Event
 	step := func(line, n uint64, at float64) {

@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// rippled returns the trainee of a quadratic ½·Σ λ·x² with curvatures from largest/100 to largest,
-// whose gradients have noise of this deviation.
+// rippled returns the trainee of a quadratic ½·Σ λ·x², with curvatures from largest/100 to largest
+// and gradients with noise of this deviation.
 func rippled(l *kintsugi.Layout, largest float64, noise float32) func(seed uint64) (RatesTrainee, error) {
 	curvature := make([]float32, l.Values)
 	for i := range curvature {
@@ -52,9 +52,9 @@ func oneTensor(t *testing.T, n int) *kintsugi.Layout {
 	return l
 }
 
-// A quadratic with largest curvature L is stable below 2(1 + momentum)/L. So without noise the
-// blow-up is found above that, by no more than the steps that it takes to notice; noise, which
-// grows with the rate, may come before it. What is chosen is below.
+// A quadratic with largest curvature L is stable below 2(1 + momentum)/L. Without noise, the
+// blow-up is found above that, by no more than the steps that it takes to notice. Noise grows with
+// the rate, and may lead to it earlier. The chosen rate is below.
 func TestTheRangeTestFindsTheEdgeOfStability(t *testing.T) {
 	layout := oneTensor(t, 64)
 	for _, largest := range []float64{0.1, 1, 30} {
@@ -84,7 +84,7 @@ func TestTheRangeTestFindsTheEdgeOfStability(t *testing.T) {
 	}
 }
 
-// Whatever the loss does, its unit and the number of seeds are, the same curve leads to the same rates.
+// The same curve leads to the same rates, whatever the unit of the loss and the number of seeds.
 func TestTheReadingOfARangeTestDoesNotDependOnUnits(t *testing.T) {
 	rates, curve := make([]float64, 200), make([]float64, 200)
 	for i := range rates {
@@ -103,14 +103,15 @@ func TestTheReadingOfARangeTestDoesNotDependOnUnits(t *testing.T) {
 	if math.Abs(g.Chosen/f.Chosen-1) > 1e-9 || math.Abs(g.Lowest/f.Lowest-1) > 1e-9 {
 		t.Errorf("chosen %v and %v, lowest %v and %v", f.Chosen, g.Chosen, f.Lowest, g.Lowest)
 	}
-	// A seed that ends early ends all of them.
+	// If one seed ends early, all of them do.
 	h := findRates(rates, [][]float64{curve, curve[:150]}, []bool{false, true})
 	if h.BlowUp != rates[149] || len(h.Points) != 149 || h.Chosen != h.BlowUp/8 {
 		t.Errorf("blow-up at %v, %d points; want %v, 149", h.BlowUp, len(h.Points), rates[149])
 	}
 }
 
-// Noise is no divergence, however long it is looked at; a loss that climbs out of it is, as is one that is no number.
+// Noise is not divergence, however long it is observed. A loss that climbs out of the noise is, and
+// so is one that is not finite.
 func TestDivergenceIsToldFromNoise(t *testing.T) {
 	for seed := range uint64(20) {
 		var flat trend
@@ -169,7 +170,7 @@ func TestTheRangeTestIsWritten(t *testing.T) {
 	if strings.Contains(string(text), "NaN") {
 		t.Error("the page draws what is no number")
 	}
-	// A range that is too high from the start is refused, not read.
+	// A range that is too high from the start is refused, and not evaluated.
 	_, err = Rates(t.Context(), RatesConfig{
 		Model: "qp", Layout: layout, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD}, Workers: 1,
 		Low: 100, High: 1000, Steps: 100, Seeds: 1, Threads: 1, Open: rippled(layout, 1, 0), Progress: io.Discard,

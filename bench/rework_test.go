@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// runOf returns a run whose loss after so many steps a function gives, evaluated every so many steps.
+// runOf returns a run whose loss after each number of steps a function gives, evaluated every so
+// many steps.
 func runOf(steps, every int, loss func(step float64) float64) *record.Run {
 	run := &record.Run{}
 	for s := 0; s <= steps; s += every {
@@ -17,8 +18,9 @@ func runOf(steps, every int, loss func(step float64) float64) *record.Run {
 	return run
 }
 
-// A run that is so many steps behind is measured to be, whatever of it was evaluated, and though
-// batches are noise that is ten times what a step gains: the same batches strike both.
+// A run that is some steps behind is measured to be so, whichever of its steps were evaluated, and
+// although batches have noise ten times as large as the progress of a step: both runs have the same
+// batches.
 func TestReworkIsHowManyStepsARunIsBehind(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	noise := make([]float64, 193)
@@ -56,8 +58,8 @@ func TestReworkIsHowManyStepsARunIsBehind(t *testing.T) {
 	}
 }
 
-// The fall that runs have in common is certain where that of one of them is not, and does not
-// depend on how high each of them lies.
+// The fall that runs have in common is certain even if that of one of them is not, and does not
+// depend on the level of each.
 func TestTheFallOfAllRunsIsCertainWhereThatOfOneIsNot(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	var runs []losses
@@ -74,7 +76,7 @@ func TestTheFallOfAllRunsIsCertainWhereThatOfOneIsNot(t *testing.T) {
 	}
 }
 
-// Of intervals of 95 %, 95 of 100 hold the mean, however few values there are.
+// Of intervals of 95 %, 95 in 100 contain the mean, however few values there are.
 func TestStudentIntervalsHoldTheMean(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	held, trials := 0, 4000

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// TestPartialRecoveryOfFactorsCostsLess than going back: the workload of the publication on part of
+// TestPartialRecoveryOfFactorsCostsLess than going back, in the publication's workload on part of
 // the generated ratings.
 func TestPartialRecoveryOfFactorsCostsLess(t *testing.T) {
 	race.Skip(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// decay is an algorithm whose every number is known: value i shrinks by a factor in each step.
+// decay is an algorithm of which every number is known: value i shrinks by a factor in each step.
 type decay struct {
 	shrink []float32
 	size   int // of a block
@@ -79,7 +79,8 @@ func scarPathOf(t *testing.T, p ScarProblem) (*scarPath, ScarWorkload) {
 	return path, w
 }
 
-// A state of the path that is k steps older or younger costs k steps more or less: fractions and signs are kept.
+// A state on the path that is k steps older or younger costs k steps more or less. Fractions and
+// signs are kept.
 func TestReworkIsHowFarAStateIsBehind(t *testing.T) {
 	path, w := scarPathOf(t, decaying(200, func(int) float32 { return 0.97 }))
 	for _, c := range []struct{ state, as int }{{100, 100}, {60, 100}, {0, 190}, {130, 100}, {100, 99}} {
@@ -88,7 +89,7 @@ func TestReworkIsHowFarAStateIsBehind(t *testing.T) {
 			t.Errorf("the state of step %d as that of step %d costs %g steps (%v, %v), want %g", c.state, c.as, got, ok, err, want)
 		}
 	}
-	half := slices.Clone(path.states[100]) // between two steps
+	half := slices.Clone(path.states[100]) // half-way between two steps
 	for i := range half {
 		half[i] *= float32(math.Sqrt(0.97))
 	}
@@ -101,7 +102,7 @@ func TestReworkIsHowFarAStateIsBehind(t *testing.T) {
 	}
 }
 
-// Looking at the loss less often far from the target changes nothing.
+// Looking at the loss less often, far from the target, changes nothing.
 func TestStridesChangeNothing(t *testing.T) {
 	path, w := scarPathOf(t, decaying(300, func(i int) float32 { return 0.9 + 0.09*float32(i)/240 }))
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -130,7 +131,8 @@ func TestStridesChangeNothing(t *testing.T) {
 	}
 }
 
-// The baseline is not computed: it is the steps back, since they are repeated to the bit. So is it for every workload.
+// The baseline is not measured: it is the number of steps taken back, since they are repeated to
+// the bit. That holds for every workload.
 func TestStepsAreRepeatedToTheBit(t *testing.T) {
 	set := data.Digits(1, 500, 1).Set()
 	for _, name := range ScarWorkloads {
@@ -170,9 +172,8 @@ func find(t *testing.T, rows []ScarRow, lost float64, period int, strategy strin
 	return rows[i]
 }
 
-// The claims, where blocks move unevenly: each strategy of the list costs less than the one behind
-// it; nobody saves more bytes than the baseline; and whoever loses all goes back as far as the
-// baseline does.
+// If blocks move unevenly, each strategy of the list costs less than the one behind it, none saves
+// more bytes than the baseline, and the loss of everything costs as much as the baseline's.
 func TestPartialRecoveryCostsLess(t *testing.T) {
 	rows := scarRows(t, decaying(110, func(i int) float32 { return 0.98 - 0.4*float32(i/4%60)/60 }), []float64{0.5, 1}, []int{8, 16, 64}, 60, ScarStrategies...)
 	for _, period := range []int{8, 16} {
@@ -195,14 +196,14 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 			t.Errorf("C = %d: all lost costs %.3f steps, the baseline %.3f, want about %g", period, all.Rework, full.Rework, float64(period+1)/2)
 		}
 		for _, r := range rows {
-			if slices.Contains([]string{"packed", "curved:1/8", "secant:1/8"}, r.Strategy) { // no whole numbers, no gradient
+			if slices.Contains([]string{"packed", "curved:1/8", "secant:1/8"}, r.Strategy) { // they need whole numbers, or gradients
 				continue
 			}
 			if r.Period == period && r.Strategy != "replica" && !(r.Bytes > 0 && r.Bytes <= 1.001) {
 				t.Errorf("%s saves the bytes of %.3f models in C steps", r.Strategy, r.Bytes)
 			}
-			// Except where what blocks lift the loss by is paid back faster than the loss falls:
-			// blocks that are very old, and noise.
+			// There are exceptions if what blocks add to the loss is made up for faster than the
+			// loss falls: very old blocks, and noise.
 			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && r.Strategy != "coasting:sign" && !(float64(r.Predicted) > 0.4*r.Rework && float64(r.Predicted) < 2.5*r.Rework) {
 				t.Errorf("%s, %g lost, C = %d: the ledger predicts %.2f steps, it costs %.2f", r.Strategy, r.Lost, r.Period, r.Predicted, r.Rework)
 			}
@@ -216,7 +217,7 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 	}
 }
 
-// Failures are drawn evenly from [2C, end), and take any blocks or neighbours.
+// Failures are drawn evenly from [2C, end), and hit any blocks, or neighbouring ones.
 func TestFailuresAreEven(t *testing.T) {
 	path, _ := scarPathOf(t, decaying(100, func(int) float32 { return 0.97 }))
 	for _, contiguous := range []bool{false, true} {
@@ -251,7 +252,7 @@ func TestFailuresAreEven(t *testing.T) {
 	}
 }
 
-// Real models are disturbed and come back.
+// Real models are disturbed and recover.
 func TestScarOnRealModels(t *testing.T) {
 	race.Skip(t)
 	set := data.Digits(1, 600, 1).Set()
@@ -284,8 +285,8 @@ func TestScarOnRealModels(t *testing.T) {
 	}
 }
 
-// No perturbation costs more than the posterior bound; some cost more than the published one; and a random share of the
-// blocks is that share of ‖δ‖².
+// No perturbation costs more than the posterior bound, and some cost more than the published one. A
+// random share of the blocks has that share of ‖δ‖².
 func TestBounds(t *testing.T) {
 	b := BoundScar(10000, 7)
 	if b.AbovePosterior != 0 || b.AbovePaper < 100 || b.WorstAbove < 2 || len(b.Points) == 0 || !(b.MeanCost < b.MeanPosterior) {
@@ -298,7 +299,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The interval holds the true reduction in about 95 of 100 experiments.
+// The interval contains the true reduction in about 95 of 100 experiments.
 func TestTheBootstrapIntervalHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	holds := 0
@@ -362,7 +363,7 @@ func TestStrategiesAndWorkloadsThatDoNotExist(t *testing.T) {
 			t.Errorf("strategy %q: %v", s, err)
 		}
 	}
-	for _, name := range []string{"gan", "mlr"} { // mlr without images
+	for _, name := range []string{"gan", "mlr"} { // gan does not exist, and mlr needs images
 		if _, err := ScarProblemOf(name, nil); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("workload %q: %v", name, err)
 		}

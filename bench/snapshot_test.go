@@ -30,8 +30,8 @@ func TestSnapshotsAreMeasuredBesideStepsWithoutThem(t *testing.T) {
 	}
 }
 
-// A version that is being saved stays as it was however many steps are made meanwhile, and all of
-// it is of one step: with gradients whose values are all equal, all values of a version are.
+// A version that is being saved does not change, however many steps are made meanwhile, and all of
+// it is of one step: if all values of each gradient are equal, so are those of a version.
 func TestAVersionThatIsSavedIsOfOneStep(t *testing.T) {
 	layout, err := syntheticLayout(1 << 18)
 	if err != nil {
@@ -43,7 +43,7 @@ func TestAVersionThatIsSavedIsOfOneStep(t *testing.T) {
 		Servers: 1, Workers: 1, Layout: layout, Gradient: syntheticGradient, Schedule: syntheticSchedule(), Steps: 60, SaveEvery: 1,
 		Save: func(_ context.Context, _ kintsugi.View, s server.Shard) (string, uint64, error) {
 			first := [3]float32{s.Params[0], s.State[0][0], s.State[1][0]}
-			for target := s.Step + 3; ; { // until three more steps are made: then its buffer would have been written
+			for target := s.Step + 3; ; { // until three more steps are made, after which its buffer would have been written
 				for i := range s.Params {
 					if x := [3]float32{s.Params[i], s.State[0][i], s.State[1][i]}; x != first {
 						t.Errorf("step %d: value %d is %v, the first is %v", s.Step, i, x, first)

@@ -23,7 +23,7 @@ func TestPartsOfAStepAddUpToIt(t *testing.T) {
 	for i := 0; i < len(rows); i += 4 {
 		bound := 0.0
 		whole := rows[i+3]
-		for _, part := range rows[i : i+3] { // the first step may be over before anybody watches
+		for _, part := range rows[i : i+3] { // the first step may be over before it is observed
 			if part.Steps < 3 || part.Steps > 4 || part.SecondsLow < 0 || part.Seconds > whole.Seconds || part.SecondsHigh > whole.SecondsHigh {
 				t.Errorf("%s over %s: %+v, of %+v", part.Name, part.Wire, part, whole)
 			}

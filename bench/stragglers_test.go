@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// straggling is a run of n steps that each take so many seconds, whose loss falls by a part of itself with each.
+// straggling is a run of n steps that take the given seconds each, and lower the loss by a given
+// part.
 func straggling(n int, seconds, rate float64) *record.Run {
 	events := []record.Event{&record.Header{Workers: 2}, &record.Fault{Action: "slow", Part: "worker/1"}}
 	for i := range n {
@@ -22,7 +23,8 @@ func straggling(n int, seconds, rate float64) *record.Run {
 }
 
 func TestStragglersComparesWithinARound(t *testing.T) {
-	// Half as long a step, and half as much of the loss in each: twice the steps per second, as long to the same loss.
+	// Steps are half as long and lower the loss by half as much: twice the steps per second, and
+	// the same time to the same loss.
 	calm, slow, quick := straggle(straggling(200, 1, 0.02)), straggle(straggling(200, 4, 0.02)), straggle(straggling(200, 2, 0.01))
 	var rows [3]StragglersRow
 	for j := range rows {
@@ -37,7 +39,7 @@ func TestStragglersComparesWithinARound(t *testing.T) {
 	near("steps", rows[2].Ratio, 2, 1e-9)
 	near("its range", rows[2].RatioMax-rows[2].RatioMin, 0, 1e-9)
 	near("calm loss", rows[0].Speed, 4, 1e-9)
-	near("loss", rows[2].Speed, 1, 0.06) // a step more or less, and the window
+	near("loss", rows[2].Speed, 1, 0.06) // up to a step, and the window
 	near("seconds", rows[2].Seconds, 2*199, 1e-9)
 	near("late", rows[1].Late, 1, 1e-9)
 	near("given up", rows[1].GivenUp, 1, 1e-9)

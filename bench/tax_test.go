@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Every row has one to be compared with: without any recovery, of the same model, on as many servers.
+// Every row has one to be compared with: without any recovery, of the same model, on the same
+// number of servers.
 func TestEveryTaxIsComparedWithTheSameServers(t *testing.T) {
 	cfg := TaxConfig{Models: []string{"cnn", "mlp"}, Recoveries: []string{"none", "checkpoint", "chain:2", "chain:3", "gold:3", "chain:next"}, Servers: 2}
 	rows := cfg.rows()
@@ -36,7 +37,7 @@ func TestTheTaxIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	if err := CheckTax([]TaxRow{missed}); err == nil {
 		t.Error("a claim that fails is no error")
 	}
-	for _, other := range []TaxRow{{Model: "mlp", Recovery: "chain:2"}, {Model: "cnn", Recovery: "chain:3"}} { // nothing is claimed of these
+	for _, other := range []TaxRow{{Model: "mlp", Recovery: "chain:2"}, {Model: "cnn", Recovery: "chain:3"}} { // there is no claim about these
 		other.fill([]TaxRow{{Steps: 50, CPU: 12}}, base[:1], 2)
 		if err := CheckTax([]TaxRow{other}); err != nil {
 			t.Error(err)
@@ -44,8 +45,8 @@ func TestTheTaxIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	}
 }
 
-// A step of 10 ms that takes 12 ms, of which two cores would need 1.5 ms for what it computes more:
-// three quarters are contention, and apart from them it would take 10.5 ms.
+// A step of 10 ms takes 12 ms, and two cores would need 1.5 ms for what it computes in addition.
+// Three quarters are contention, and without contention it would take 10.5 ms.
 func TestWhatOfTheTaxIsOneMachineIsTold(t *testing.T) {
 	near := func(what string, got record.Number, want float64) {
 		t.Helper()
@@ -59,7 +60,7 @@ func TestWhatOfTheTaxIsOneMachineIsTold(t *testing.T) {
 	near("extra", record.Number(r.Extra), 2)
 	near("contention", r.Contention, 0.75)
 	near("without it", r.Apart, 10/10.5)
-	r.fill([]TaxRow{{Steps: 1e3 / 12., CPU: 27}}, base, 2) // more than the step takes longer: cores were idle before
+	r.fill([]TaxRow{{Steps: 1e3 / 12., CPU: 27}}, base, 2) // more than the step becomes longer: cores were idle before
 	near("contention", r.Contention, 1)
 	near("without it", r.Apart, 1)
 	r.fill([]TaxRow{{Steps: 101, CPU: 19}}, base, 2)

@@ -32,7 +32,7 @@ func TestWireMeasuresEachWayBesideItsBound(t *testing.T) {
 	}
 }
 
-// What is measured is that gradients arrive: by each way all of them, where they are to land.
+// The benchmark measures that gradients arrive: by each way all of them, where they are to land.
 func TestEveryWayLandsTheGradients(t *testing.T) {
 	cfg := &WireConfig{Workers: 2, Servers: 2, Frame: 64 << 10, TLS: true}
 	w := newWire(t.Context(), cfg, 1<<20)
@@ -43,7 +43,7 @@ func TestEveryWayLandsTheGradients(t *testing.T) {
 	for i, l := range w.links {
 		r := w.timed[i].Row
 		if r.Name == "sum" || r.Device == "shm" || r.Variant == "read in place" {
-			continue // they land nowhere else than where they are
+			continue // they stay where they are
 		}
 		for _, b := range w.landed {
 			clear(b)

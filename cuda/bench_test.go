@@ -21,8 +21,8 @@ type bench struct {
 	*Rig
 }
 
-// values is how many values an operation has: 1 GiB of float32, many times what a GPU's cache
-// holds. With -short, what an emulation can do.
+// values returns the number of values of an operation: 1 GiB of float32, many times the size of a
+// GPU's cache, and with -short what an emulation can do.
 func values() int {
 	if testing.Short() {
 		return 3 * rigChunk
@@ -43,7 +43,7 @@ func newBench(b *testing.B) bench {
 	return bench{b, r}
 }
 
-// measure reports the median rate of an operation, and its part of the rate of a copy.
+// measure reports the median rate of an operation, and its ratio to that of a copy.
 func (r bench) measure(w Work) {
 	r.Helper()
 	rate := r.median(w)
@@ -52,14 +52,14 @@ func (r bench) measure(w Work) {
 	r.ReportMetric(rate/1e9, "GB/s")
 	r.ReportMetric(rate/copyRate, "of-copy")
 	r.ReportMetric(copyRate/1e9, "copy-GB/s")
-	r.ReportMetric(0, "ns/op") // the GPU's clock is the one that counts
+	r.ReportMetric(0, "ns/op") // the GPU's clock is used instead
 }
 
-// warmup is how long an operation is done before it is measured: the arrays are drawn on the host,
-// and a GPU that has nothing to do for so long has lower clocks for a while.
+// warmup is how long an operation is repeated before it is measured. Meanwhile arrays are drawn on
+// the host, and a GPU without work for that long has lower clocks for a while.
 const warmup = 50 * time.Millisecond
 
-// median returns the median of the bytes that move each second.
+// median returns the median of the bytes moved per second.
 func (r bench) median(w Work) float64 {
 	warm, runs := warmup, 21
 	if testing.Short() {
@@ -79,7 +79,8 @@ func (r bench) median(w Work) float64 {
 	return float64(w.Bytes) / seconds[len(seconds)/2]
 }
 
-// BenchmarkStep steps all chunks of a model at once: k operands in an encoding and a rule.
+// BenchmarkStep makes a step of all chunks of a model at once, with k operands in an encoding, and
+// a rule.
 func BenchmarkStep(b *testing.B) {
 	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Adam} {
 		for _, e := range []kernels.Encoding{kernels.FP32, kernels.BF16, kernels.Int8, kernels.Sign} {
@@ -96,7 +97,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode encodes gradients with error feedback, the residual over what is carried.
+// BenchmarkEncode encodes gradients with error feedback. The residual is written over the one
+// before.
 func BenchmarkEncode(b *testing.B) {
 	for _, c := range []struct {
 		encoding kernels.Encoding
@@ -113,7 +115,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkSelect selects with error feedback, and from a gradient alone.
+// BenchmarkSelect selects the largest values with error feedback, and of a gradient alone.
 func BenchmarkSelect(b *testing.B) {
 	for _, share := range []float64{0.001, 0.01, 0.1} {
 		for _, feedback := range []bool{true, false} {
@@ -156,20 +158,20 @@ func BenchmarkEncodeNamed(b *testing.B) {
 	}
 }
 
-// BenchmarkNorms is the distance of every chunk to a saved copy.
+// BenchmarkNorms measures the distance of every chunk to a saved copy.
 func BenchmarkNorms(b *testing.B) {
 	r := newBench(b)
 	r.measure(r.Distance(values()))
 }
 
-// BenchmarkFinite looks at every value.
+// BenchmarkFinite checks every value for NaN and infinities.
 func BenchmarkFinite(b *testing.B) {
 	r := newBench(b)
 	r.measure(r.Finite(values()))
 }
 
-// BenchmarkLink copies pinned memory to the GPU and back, and back as payloads of gradients in int8
-// come: those of a layer's chunks, which lie beside each other, at a time.
+// BenchmarkLink copies pinned memory to the GPU and back. It also copies back in pieces as int8
+// payloads of gradients are: those of a layer's chunks, which lie beside each other, at a time.
 func BenchmarkLink(b *testing.B) {
 	for _, chunks := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) { link(b, chunks*kernels.Int8Bytes(rigChunk)) })
@@ -202,13 +204,13 @@ func link(b *testing.B, payload int) {
 	}
 }
 
-// BenchmarkLaunch is what a launch costs: many of a kernel with next to nothing to do, without
-// waiting in between. host-us is when the host has queued them, us when the GPU has done them. It
-// counts them itself, as it is run with -benchtime 1x.
+// BenchmarkLaunch measures the cost of a launch: of many launches of a tiny kernel, without waiting
+// in between. host-us is when the host has queued them, and us when the GPU has run them. It counts
+// them itself, since it is run with -benchtime 1x.
 func BenchmarkLaunch(b *testing.B) {
 	r := newBench(b)
 	args := finiteArgs{x: r.array(16), n: 4, first: r.array(8)}
-	launches, runs := 1000, 21 // a stream takes about as many before it makes the host wait
+	launches, runs := 1000, 21 // a stream takes about that many before the host has to wait
 	if testing.Short() {
 		launches, runs = 10, 1
 	}
@@ -220,7 +222,7 @@ func BenchmarkLaunch(b *testing.B) {
 		}
 		q := time.Since(start)
 		r.o.fail(r.d.c.Synchronize(r.d.stream))
-		if run > 0 { // the first one loads the kernel
+		if run > 0 { // the first run loads the kernel
 			queued, done = append(queued, q.Seconds()), append(done, time.Since(start).Seconds())
 		}
 	}
@@ -234,7 +236,7 @@ func BenchmarkLaunch(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkProduct multiplies matrices that are on the GPU, by the kernels and where there is a cuBLAS also by it.
+// BenchmarkProduct multiplies matrices on the GPU, by the kernels and by cuBLAS if there is one.
 func BenchmarkProduct(b *testing.B) {
 	for _, size := range [][3]int{{4096, 4096, 4096}, {1000, 1000, 1000}, {64, 128, 784}, {784, 128, 64}} {
 		m, n, k := size[0], size[1], size[2]

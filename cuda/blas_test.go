@@ -21,8 +21,8 @@ func upload(q *Queue, x []float32) Ptr {
 	return at
 }
 
-// plain computes p in float64, and what the sums are of absolute values, by which their errors are
-// measured; 0 is for what p leaves alone. The slices are what its arrays hold.
+// plain computes p in float64, and for each result the sum of absolute values by which its error is
+// measured; 0 for values that p does not change. The slices have the contents of the arrays.
 func plain(p Product, a, b, c []float32) (want, size []float64) {
 	want, size = make([]float64, len(c)), make([]float64, len(c))
 	for i, v := range c {
@@ -52,9 +52,9 @@ func plain(p Product, a, b, c []float32) (want, size []float64) {
 	return want, size
 }
 
-// Matrices of any shape, with gaps between their rows and between each other, transposed, and one
-// for all of a batch: only C changes, where its rows are. A factor may be off by half of its last
-// bit, or by all of it where a GPU cuts off what there is no room for: NVIDIA does not say which.
+// The matrices have any shape, gaps between rows and between matrices, are transposed, and one may
+// be shared by a batch. Only the rows of C change. A factor may be off by half of its last bit, or
+// by all of it on GPUs that truncate: NVIDIA does not document which.
 func TestCuBLASComputesProductsOfRows(t *testing.T) {
 	d := openTest(t)
 	for precision, most := range map[Precision]float64{FP32: 0x1p-20, TF32: 0x1.1p-10, BF16: 0x1.1p-7} {
@@ -80,7 +80,8 @@ func TestCuBLASComputesProductsOfRows(t *testing.T) {
 	}
 }
 
-// multiplyRows holds the errors of products to most of the size of their sums.
+// multiplyRows checks that the errors of products are at most a given part of the size of their
+// sums.
 func multiplyRows(t *testing.T, q *Queue, library *BLAS, most float64) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 40 {

@@ -14,15 +14,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
-// held is a device that nobody closes. A GPU's context is made for the first device that is open
-// and unmade after the last one: programs have it once, tests would a hundred times.
+// held is a device that is never closed. A GPU's context is made for the first open device and
+// destroyed after the last. Programs do that once, but tests would do it a hundred times.
 var held = sync.OnceValues(func() (*Device, error) { return Open("", 0) })
 
 // openTest opens the GPU, or an emulation of it.
 func openTest(t testing.TB, edits ...emulate.Edit) *Device {
 	t.Helper()
 	if emulate.OnGPU() {
-		_, _ = held() // what is wrong, the next one says
+		_, _ = held() // the next call returns the error
 	}
 	d, err := Open(emulate.Library(t, edits...), 0)
 	if err != nil {
@@ -42,8 +42,8 @@ func TestTheDeviceKeepsTheContract(t *testing.T) {
 	kernelstest.Run(t, openTest(t))
 }
 
-// Under schedule 1 work is done as soon as it is queued, else as late as can be: a stream that does
-// not wait for another is found in one of them.
+// Under schedule 1 work is done as soon as it is queued, otherwise as late as possible. One of the
+// two shows a stream that does not wait for another.
 func TestArraysOnTheDeviceKeepTheContract(t *testing.T) {
 	d := openTest(t)
 	for _, schedule := range []string{"1", "3"} {
@@ -54,7 +54,8 @@ func TestArraysOnTheDeviceKeepTheContract(t *testing.T) {
 	}
 }
 
-// The orders of threads under which mistakes show: the first warp as far as it goes, the last one, in turns.
+// These orders of threads make mistakes visible: the first warp as far as it gets, the last warp,
+// and in turns.
 func TestTheDeviceKeepsTheContractUnderEverySchedule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each schedule takes many seconds; run it without -short")
@@ -68,7 +69,7 @@ func TestTheDeviceKeepsTheContractUnderEverySchedule(t *testing.T) {
 	}
 }
 
-// More tiles than run at once.
+// There are more tiles than run at the same time.
 func TestASelectionOfManyTiles(t *testing.T) {
 	if testing.Short() && !emulate.OnGPU() {
 		t.Skip("a million values take long on the emulation; run it without -short, or on a GPU")
@@ -121,7 +122,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 			if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v; want ErrUnavailable with %q", err, c.want)
 			}
-			// Whoever asks beforehand hears the same, but for what another process does.
+			// Usable has the same answer, unless another process interferes.
 			switch err := Usable(c.library, 0); {
 			case c.name == emulate.Exclusive && err != nil:
 				t.Errorf("before: error %v", err)

@@ -15,13 +15,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// sparseLengths are of chunks with what is special: one value, less than a vector, a block's round
-// and one more, gaps of three bytes.
+// sparseLengths are lengths of chunks at the edges: one value, less than a vector, a block's round
+// and one value more, gaps of three bytes.
 var sparseLengths = []int{1, 3, 30, 1024, 1025, 700, 40000}
 
-// A chunk of the largest values has the CPU's payload, and leaves what the CPU leaves: with ties,
-// with fewer values than are asked for that are not zero, with gaps of one byte and of three, and
-// with more entries than a block has threads.
+// The largest values of a chunk have the CPU's payload and the CPU's residual: with ties, with
+// fewer non-zero values than are asked for, with gaps of one byte and of three, and with more
+// entries than a block has threads.
 func TestTheLargestValuesAreEncodedAsOnTheHost(t *testing.T) {
 	lengths := sparseLengths
 	if testing.Short() && !emulate.OnGPU() {
@@ -41,8 +41,8 @@ func TestTheLargestValuesAreEncodedAsOnTheHost(t *testing.T) {
 	}
 }
 
-// mixture returns values of which many are equal, some are zeros of either sign, and, in every
-// third chunk, hardly any is not.
+// mixture returns values of which many are equal and some are zeros of either sign. In every third
+// chunk nearly all are zero.
 func mixture(rng *rand.Rand, lengths []int) (x []float32) {
 	for i, n := range lengths {
 		for range n {
@@ -53,7 +53,7 @@ func mixture(rng *rand.Rand, lengths []int) (x []float32) {
 			case kind == 4:
 				v = float32(math.Copysign(0, float64(v)))
 			case kind == 5:
-				v *= 1e-42 // subnormal: as BF16 it may be zero
+				v *= 1e-42 // subnormal: in BF16 it may become zero
 			}
 			if i%3 == 2 && rng.IntN(100) > 0 {
 				v *= 0
@@ -64,10 +64,12 @@ func mixture(rng *rand.Rand, lengths []int) (x []float32) {
 	return x
 }
 
-// onHost encodes chunk i of x, and of what is carried, which may be nil, and sets left to what the payload leaves.
+// onHost encodes chunk i of x plus carry, which may be nil, and sets left to what the payload
+// leaves out.
 type onHost func(i int, x, carry, left []float32) []byte
 
-// sparseDiffers encodes the largest values of chunks on d, and compares what comes with the host's.
+// sparseDiffers encodes the largest values of chunks on d, and compares the results with the
+// host's.
 func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int, carried bool) error {
 	largest := func(n int) int { return int(math.Ceil(density * float64(n))) }
 	x := mixture(rand.New(rand.NewPCG(7, uint64(e))), lengths)
@@ -80,7 +82,8 @@ func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int
 // shape is a chunk of n values of a tensor with rows of rowLen.
 type shape struct{ n, rowLen int }
 
-// codecDiffers encodes chunks on d as a codec does, and compares what comes with what the codec makes on the host.
+// codecDiffers encodes chunks on d as a codec does, and compares the results with those of the
+// codec on the host.
 func codecDiffers(d *Device, spec string, shapes []shape, x []float32, carried bool) error {
 	c, err := compress.Parse(spec)
 	if err != nil {
@@ -101,7 +104,8 @@ func codecDiffers(d *Device, spec string, shapes []shape, x []float32, carried b
 	})
 }
 
-// encoderDiffers encodes the chunks of x on d, and compares payloads, what they leave and their norms with the host's.
+// encoderDiffers encodes the chunks of x on d, and compares payloads, residuals and norms with the
+// host's.
 func encoderDiffers(d *Device, coding Coding, lengths []int, x []float32, seeds []uint64, carried bool, host onHost) error {
 	q, err := d.NewQueue()
 	if err != nil {
@@ -122,7 +126,7 @@ func encoderDiffers(d *Device, coding Coding, lengths []int, x []float32, seeds 
 	}
 	c.Begin(gradient, from, residual, seeds)
 	c.Start(q)
-	c.Encode(q, gradient, 1, len(lengths)) // in two parts, as layers come
+	c.Encode(q, gradient, 1, len(lengths)) // in two parts, as layers arrive
 	c.Encode(q, gradient, 0, 1)
 	c.Finish(q, gradient)
 	left := q.Pinned(c.Size())
@@ -158,13 +162,13 @@ func encoderDiffers(d *Device, coding Coding, lengths []int, x []float32, seeds 
 	return nil
 }
 
-// matrixShapes are of chunks that PowerSGD sees as a vector, as the rows of their tensor, wide and
-// tall, and as a square: with rows and columns that are no multiples of anything, fewer than a
-// block has threads for, and more. Each is behind another at an odd place.
+// matrixShapes are chunks that PowerSGD sees as a vector, as rows of their tensor, wide and tall,
+// and as a square. Their rows and columns are not multiples of anything, and are fewer than a block
+// has threads, and more. Each chunk begins at an odd place.
 var matrixShapes = []shape{{1, 1}, {301, 1}, {91, 7}, {3000, 5}, {8000, 1000}, {2048, 2048}, {241, 400}, {40 * 51, 51}}
 
-// matrixValues returns chunks of random values, one of zeros, one of equal values, one in which
-// everything is as large as can be, one of subnormal numbers, and one that is nearly of rank one.
+// matrixValues returns chunks of random values, one of zeros, one of equal values, one with values
+// as large as possible, one of subnormal numbers, and one of nearly rank one.
 func matrixValues(rng *rand.Rand, shapes []shape) (x []float32) {
 	for i, s := range shapes {
 		v := draw(rng, s.n)
@@ -188,9 +192,9 @@ func matrixValues(rng *rand.Rand, shapes []shape) (x []float32) {
 	return x
 }
 
-// nearlyOfRankOne returns a matrix of rank one but for the rounding of its values. The other
-// columns of a factor are then what is left where nearly all cancels, so that the order in which
-// float64 are added shows in float32.
+// nearlyOfRankOne returns a matrix of rank one up to the rounding of its values. The other columns
+// of a factor are what remains after nearly everything cancels, so the order in which float64 are
+// added shows in float32.
 func nearlyOfRankOne(rng *rand.Rand, s shape) []float32 {
 	x, u, v := make([]float32, s.n), draw(rng, s.n/s.rowLen), draw(rng, s.rowLen)
 	for i := range x {
@@ -199,9 +203,9 @@ func nearlyOfRankOne(rng *rand.Rand, s shape) []float32 {
 	return x
 }
 
-// A chunk is approximated by the factors that the CPU finds, and leaves what the CPU leaves,
-// whatever its shape: with fewer ranks than a thread sums at once and with more, with less rank
-// than is asked for, and where factors are cut.
+// A chunk is approximated by the factors that the CPU finds, and has the CPU's residual, for any
+// shape: with fewer ranks than a thread sums at once and with more, with a lower rank than is asked
+// for, and with truncated factors.
 func TestFactorsOfLowRankAreThoseOfTheHost(t *testing.T) {
 	for i, spec := range []string{"powersgd:1", "powersgd:4", "powersgd:11"} {
 		t.Run(spec, func(t *testing.T) {
@@ -216,8 +220,8 @@ func TestFactorsOfLowRankAreThoseOfTheHost(t *testing.T) {
 	}
 }
 
-// What is not +0 is sent as the CPU sends it, and no more of the payload than it has: chunks in
-// which all is, in which a little is, and in which nothing is.
+// Values other than +0 are sent as the CPU sends them, and only the used part of the payload is:
+// for chunks with many such values, with few, and with none.
 func TestWhatIsNotZeroIsEncodedAsOnTheHost(t *testing.T) {
 	var shapes []shape
 	for _, n := range sparseLengths {
@@ -242,7 +246,7 @@ func TestWhatIsNotZeroIsEncodedAsOnTheHost(t *testing.T) {
 	}
 }
 
-// Chunks that are more than a grid has room for are encoded by several launches.
+// More chunks than fit a grid are encoded by several launches.
 func TestManyChunksAreEncodedAsOnTheHost(t *testing.T) {
 	defer func(n int) { mostChunks = n }(mostChunks)
 	mostChunks = 2
@@ -254,7 +258,7 @@ func TestManyChunksAreEncodedAsOnTheHost(t *testing.T) {
 	}
 }
 
-// A shape that a chunk cannot be seen as is refused before anything is queued.
+// A chunk that cannot have a given shape is refused before anything is queued.
 func TestAShapeThatDoesNotFitIsRefused(t *testing.T) {
 	d := openTest(t)
 	for _, m := range [][3]int{{100, 99, 2}, {4, 2500, 5}, {100, 100, 0}, {100, 100, 65}} {
@@ -272,7 +276,8 @@ func TestAShapeThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// So many tiles that threads of the scan have some of several blocks, with ties in all of them.
+// There are so many tiles that threads of the scan have tiles of several blocks, with ties in all
+// of them.
 func TestASelectionFromManyTiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an emulation takes seconds for it; run it without -short")

@@ -12,26 +12,26 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
-// Gradients land in memory that others have left while steps are taken with those that are there,
-// and the parameters are those of the host: a gradient is waited for where it is used, and memory
-// that one is on its way to is not given to another.
+// Gradients land in memory that earlier ones have left, while steps are made with those that are
+// there, and the parameters are the host's. A gradient is waited for where it is used, and memory
+// that a gradient is on its way to is not given to another.
 func TestGradientsLandWhileStepsAreTaken(t *testing.T) {
 	d := openTest(t)
-	d.in.apart, d.out.apart, d.scratch.apart = false, false, false // as in a run: memory is lent again
+	d.in.apart, d.out.apart, d.scratch.apart = false, false, false // as in a run: memory is used again
 	want := land(t, kernelstest.Apart(kernels.Host))
 	if got := land(t, d); differ(got, want) {
 		t.Error("the parameters have other bits than the host's")
 	}
 }
 
-// A step waits for each of its gradients. They come in a row, so the wait for the last one orders
-// those before too; which one that is differs from step to step.
+// A step waits for each of its gradients. They arrive in order, so the wait for the last one also
+// orders those before it. Which one is last differs from step to step.
 func TestEveryWaitIsNeeded(t *testing.T) {
 	emulate.EveryWaitIsNeeded(t, []string{"GradientsLandWhileStepsAreTaken"}, map[string][]int{"GradientsLandWhileStepsAreTaken": {1, 4, 5, 8, 9}})
 }
 
-// land takes five steps with two gradients each, and returns the parameters. One of the two is
-// begun twice, a third one is dropped.
+// land makes five steps with two gradients each, and returns the parameters. One of the two is
+// begun twice, and a third one is dropped.
 func land(t *testing.T, a kernels.Accelerator) []float32 {
 	t.Helper()
 	lengths := []int{70, 5, 300}

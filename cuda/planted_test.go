@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// What the emulation can find is shown by mistakes that it must find: each of these would corrupt results on a GPU.
+// The emulation must find these mistakes, each of which would corrupt results on a GPU.
 func TestPlantedMistakesAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the kernels once for each planted mistake; run it without -short")
@@ -61,8 +61,8 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	})
 }
 
-// Each barrier orders accesses that nothing else orders. So the emulation would find a race in a
-// kernel that lacks one, and no kernel waits for nothing.
+// Each barrier orders accesses that nothing else orders. So the emulation would find the race if
+// one were missing, and no kernel waits for nothing.
 func TestEveryBarrierIsNeeded(t *testing.T) {
 	emulate.EveryBarrierIsNeeded(t, map[string]string{
 		"encode":  "TheDeviceKeepsTheContract$/encoders",
@@ -75,11 +75,11 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"step":    "TheDeviceKeepsTheContract$/in_place|ArraysOnTheDevice",
 	},
 		"low_rank_encode:3", // a column that was read for its norm is not written before the block's barrier
-		"low_rank_encode:4", // the first column's norm is its warp's, and the others' are behind other barriers
+		"low_rank_encode:4", // the first column's norm belongs to its warp, and the others' are behind other barriers
 	)
 }
 
-// disagreement compares d with Host on arrays in which what is special is at every lane in turn.
+// disagreement compares d with Host on arrays in which special values occur at every lane.
 func disagreement(d *Device) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const n = 5*1024 + 77
@@ -106,7 +106,7 @@ func disagreement(d *Device) error {
 	if err := encodersDiffer(d, x, y); err != nil {
 		return err
 	}
-	if err := selectionDiffers(d, append(draw(rng, 20000), x...)); err != nil { // before chunks: where a threshold is wrong, they end behind their memory
+	if err := selectionDiffers(d, append(draw(rng, 20000), x...)); err != nil { // before chunks, since with a wrong threshold they would end behind their memory
 		return err
 	}
 	if err := sparseDiffers(d, kernels.Sparse16, 0.3, []int{1500, 2}, true); err != nil {
@@ -165,7 +165,7 @@ func stepOf(x, y, z []float32) *kernels.Step {
 	}
 }
 
-// squares returns numbers that are not negative, as a second moment is.
+// squares returns numbers that are not negative, as second moments are.
 func squares(x []float32) []float32 {
 	y := make([]float32, len(x))
 	for i, v := range x {
@@ -175,7 +175,7 @@ func squares(x []float32) []float32 {
 }
 
 func encodersDiffer(d *Device, x, carry []float32) error {
-	n := len(x) - 2 // so that a value past the end would be one of another array
+	n := len(x) - 2 // so that a value past the end would belong to another array
 	for name, e := range map[string]struct {
 		size   int
 		encode func(kernels.Device, []byte, []float32, []float32, []float32) error

@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// productKernels are those of kernel/gemm.cu with the sides of their tiles.
+// productKernels are the kernels of kernel/gemm.cu, with the sides of their tiles.
 var productKernels = map[string]int{
 	"gemm_fp32": 64, "gemm_fp32_large": 128, "gemm_tf32": 64, "gemm_tf32_large": 128, "gemm_bf16": 64, "gemm_bf16_large": 128,
 }
@@ -24,7 +24,7 @@ type gemmArgs struct {
 	m, n, k                                                uint64
 	lda, ldb, ldc                                          uint64
 	inners, aOuter, aInner, bOuter, bInner, cOuter, cInner uint64
-	_                                                      uint64 // all: none of them is a part along k
+	_                                                      uint64 // all: no product is a part along k
 	flags, _                                               uint32
 }
 
@@ -37,15 +37,15 @@ const (
 	gemmBiasOfRows
 )
 
-// A stack is the matrices of a batch of two levels: value [i][j] of number z is at first + z /
-// inners·outer + z % inners·inner + i·ld + j. All that is no value is NaN, which shows who reads
-// it.
+// A stack has the matrices of a batch with two levels: value [i][j] of matrix z is at first + z /
+// inners·outer + z % inners·inner + i·ld + j. Everything in between is NaN, which shows if it is
+// read.
 type stack struct {
 	values                  []float32
 	first, ld, outer, inner int
 }
 
-// batched is products of such matrices, with what comes behind them.
+// batched is a batch of products of such matrices, with what is applied to them.
 type batched struct {
 	m, n, k, outers, inners int
 	a, b, c                 stack
@@ -53,7 +53,7 @@ type batched struct {
 	flags                   uint32
 }
 
-// drawStack draws matrices of which each row begins at a multiple of 4 if aligned, as kernels may hope for.
+// drawStack draws matrices. If aligned, each row begins at a multiple of 4, which kernels may use.
 func drawStack(rng *rand.Rand, rows, columns, outers, inners int, transposed, aligned bool) stack {
 	if transposed {
 		rows, columns = columns, rows
@@ -70,7 +70,7 @@ func drawStack(rng *rand.Rand, rows, columns, outers, inners int, transposed, al
 	}
 	x.inner = gap(rows * x.ld)
 	x.outer = gap(inners * x.inner)
-	size := max(1, (rows-1)*x.ld+columns) // nothing is behind the last value
+	size := max(1, (rows-1)*x.ld+columns) // there is nothing behind the last value
 	x.values = slices.Repeat([]float32{float32(math.NaN())}, x.at(outers*inners-1, inners)+size)
 	for z := range outers * inners {
 		for i := range rows {
@@ -82,7 +82,7 @@ func drawStack(rng *rand.Rand, rows, columns, outers, inners int, transposed, al
 	return x
 }
 
-// at returns where matrix number z begins.
+// at returns where matrix z begins.
 func (x stack) at(z, inners int) int { return x.first + z/inners*x.outer + z%inners*x.inner }
 
 func drawBatched(rng *rand.Rand, m, n, k int) batched {
@@ -163,8 +163,8 @@ func rounded(x []float32, round func(float32) float32) []float32 {
 	return y
 }
 
-// nearest returns how numbers are rounded to so many bits: to the nearer neighbour; of two that are
-// as near to the even one, or to the larger one in size.
+// nearest returns a function that rounds to a number of bits: to the nearer neighbour, and of two
+// equally near ones to the even one, or to the larger in magnitude.
 func nearest(bits int, even bool) func(float32) float32 {
 	step := uint32(1) << (24 - bits)
 	return func(v float32) float32 {
@@ -186,9 +186,9 @@ var roundings = map[string]func(float32) float32{
 	"fp32": func(v float32) float32 { return v }, "tf32": nearest(11, false), "bf16": nearest(8, true),
 }
 
-// Products have the sums of their rounded factors, whatever the shapes: only the additions round,
-// each by less than 2⁻²² of the sum of sizes, the matrix units' too, who add in an order, and round
-// in a way, of their own. What is no value of C stays. Both tiles have the same bits.
+// Products are the sums of their rounded factors, for all shapes. Only the additions round, each by
+// less than 2⁻²² of the sum of magnitudes, also those of the matrix units, whose order and rounding
+// are their own. What does not belong to C does not change. Both tiles have the same bits.
 func TestKernelsMultiplyRoundedFactors(t *testing.T) {
 	q, err := openTest(t).NewQueue()
 	if err != nil {
@@ -222,8 +222,8 @@ func TestKernelsMultiplyRoundedFactors(t *testing.T) {
 	}
 }
 
-// A product of one factor each is exact, so it shows the rounding: ties, what is too large, and
-// what is no number. A transposed factor takes another way.
+// A product with a single factor is exact, so it shows the rounding: ties, values that are too
+// large, and NaN. A transposed factor takes another path.
 func TestFactorsAreRoundedToTheNearest(t *testing.T) {
 	q, err := openTest(t).NewQueue()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 )
 
-// A capture that is given what it must not hold, by CUDA's documentation, is no program. None of it
-// is done, and its queues can be used as before.
+// If a capture contains what it must not, according to CUDA's documentation, there is no program.
+// None of it is done, and its queues can be used afterwards.
 func TestACaptureThatFailsLeavesQueuesUsable(t *testing.T) {
 	d := openTest(t)
 	for name, give := range map[string]func(t *testing.T, q, other *Queue, at Ptr){
@@ -64,7 +64,7 @@ func TestACaptureThatFailsLeavesQueuesUsable(t *testing.T) {
 			}
 			want := []byte{1, 2, 3, 4, 0, 0, 0, 0, 9, 10, 11, 12, 13, 14, 15, 16}
 			if name == "it waits for what is no part of it" {
-				clear(want[8:12]) // that was done
+				clear(want[8:12]) // the first was done
 			}
 			if !bytes.Equal(out, want) {
 				t.Errorf("memory holds %v, want %v", out, want)
@@ -73,15 +73,15 @@ func TestACaptureThatFailsLeavesQueuesUsable(t *testing.T) {
 	}
 }
 
-// In a program queues wait for each other where they were told to, and nowhere else.
+// In a program, queues wait for each other where they were told to, and nowhere else.
 func TestQueuesOfAProgramWaitForEachOther(t *testing.T) {
 	d := openTest(t)
 	for _, waits := range []bool{true, false} {
 		if !waits && emulate.OnGPU() {
-			continue // it may do either
+			continue // both are possible
 		}
 		if !waits && emulate.OnPTX() {
-			var err error // a device of its own, which is lost with what is found
+			var err error // in a device of its own, which is lost when the race is found
 			if d, err = Open(emulate.Fresh(t), 0); err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,8 @@ func TestQueuesOfAProgramWaitForEachOther(t *testing.T) {
 	}
 }
 
-// Whatever has an error does nothing, nor does who waits for it, until the error has been told.
+// A queue with an error does nothing more, nor does a queue that waits for it, until the error has
+// been returned.
 func TestAnErrorIsThatOfQueuesThatWaitForIt(t *testing.T) {
 	d := openTest(t)
 	q, other := newQueue(t, d), newQueue(t, d)

@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Bytes are those of the arrays: what an operation needs cannot be a matter of the machine.
+// Bytes are those of the arrays: what an operation needs does not depend on the machine.
 func TestARigCountsTheBytesThatMustMove(t *testing.T) {
 	r, err := openTest(t).NewRig()
 	if err != nil {
@@ -72,7 +72,8 @@ func (q *queued) Record(e driver.Event, s driver.Stream) error {
 	return q.Context.Record(e, s)
 }
 
-// A GPU that has nothing to do reaches the first event before the host has queued what is timed.
+// An idle GPU reaches the first event before the host has queued what is timed, so the GPU must be
+// busy meanwhile.
 func TestAnOperationIsQueuedWhileTheGPUIsBusy(t *testing.T) {
 	d := openTest(t)
 	r, err := d.NewRig()

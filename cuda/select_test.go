@@ -13,9 +13,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// largestDiffer compares a selection of k values on d, alone and with each kind of feedback, with that on the host.
+// largestDiffer compares a selection of k values on d, alone and with each kind of feedback, with
+// the host's.
 func largestDiffer(d *Device, k int, x []float32) error {
-	carry := make([]float32, len(x)) // x is the sum, exactly
+	carry := make([]float32, len(x)) // chosen so that the sum is exactly x
 	for i := range carry {
 		if i%3 == 0 {
 			carry[i] = x[i] / 2
@@ -52,8 +53,8 @@ func largestDiffer(d *Device, k int, x []float32) error {
 	return nil
 }
 
-// A list has room for a quarter of its tile. What does not fit is looked for in the tile, beside
-// tiles whose lists fit; and so are ties.
+// A list has room for a quarter of its tile. What does not fit is looked up in the tile, beside
+// tiles whose lists fit. The same holds for ties.
 func TestTheLargestValuesOfAnArray(t *testing.T) {
 	const n = 9*selectTile + 1029
 	gaussian := func(rng *rand.Rand, i int) float32 { return float32(rng.NormFloat64()) }
@@ -113,8 +114,8 @@ func TestTheLargestValuesOfAnArray(t *testing.T) {
 	}
 }
 
-// So many tiles that the scan over what they have goes on behind its first round. A selection from
-// so many takes an emulation a minute.
+// There are so many tiles that the scan over them needs more than one round. The emulation takes a
+// minute for so large a selection.
 func TestTheScanOfManyTiles(t *testing.T) {
 	d := openTest(t)
 	const blocks = 2*selectBins + 77
@@ -137,7 +138,7 @@ func TestTheScanOfManyTiles(t *testing.T) {
 	}
 }
 
-// schedules are those of an emulation that finds races by them.
+// schedules are the schedules by which the emulation finds races.
 func schedules() []string {
 	if testing.Short() {
 		return []string{"1"}
@@ -152,7 +153,7 @@ func large(is bool) float32 {
 	return 1
 }
 
-// sampled tells whether a value is of the sample that select_sample takes: the tests above that
+// sampled reports whether a value is in the sample that select_sample takes. The tests above that
 // depend on it see no other difference.
 func sampled(i int) bool {
 	quarter := i / (selectTile / 4)

@@ -1,7 +1,7 @@
 //go:build !asan && !race
 
-// Not under AddressSanitizer, which allocates at each call of C, nor under the race detector, with which a sync.Pool
-// forgets at random what it holds.
+// These tests are not built with AddressSanitizer, which allocates at each call of C, nor with the
+// race detector, under which a sync.Pool drops items at random.
 
 package kernels_test
 

@@ -8,12 +8,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// How fast is a fused step, beside the speed at which this machine copies memory?
+// The benchmarks measure a fused step beside the speed at which this machine copies memory.
 //
-// A model is stepped chunk by chunk, as a shard does: one of a single chunk, which stays in the cache, and
-// one of 2²² values (k = 64: 2¹⁹), whose operands come from memory. Bytes are those that must move: each
-// operand and each array of the rule read once, each result written once. BenchmarkCopy is the bound, of
-// about as many bytes.
+// A model is stepped chunk by chunk, as a shard does it: a model of a single chunk, which stays in
+// the cache, and one of 2²² values (k = 64: 2¹⁹), whose operands come from memory. Bytes are those
+// that must move: each operand and each array of the rule is read once, and each result written
+// once. BenchmarkCopy is the bound, with about as many bytes.
 
 const (
 	modelValues = 1 << 22
@@ -105,7 +105,7 @@ func BenchmarkFinite(b *testing.B) {
 	}
 }
 
-// What a small chunk costs: the crossing into C and the checks.
+// BenchmarkSmallStep measures a small chunk: the call into C and the checks.
 func BenchmarkSmallStep(b *testing.B) {
 	for _, d := range kernels.Devices() {
 		b.Run("device="+d.Name(), func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A processor that folds in wide vectors would never run what others do.
+// A processor that folds in wide vectors never runs the code for narrow ones otherwise.
 func TestCopiesThatFoldInNarrowVectorsAreThoseOfTheStandardLibrary(t *testing.T) {
 	if !canFoldNarrow {
 		t.Skip("this build or processor does not multiply without carry: run it with cgo on amd64")

@@ -12,7 +12,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkCRC32C compares with hash/crc32, the copy included, and looks at the bytes around that.
+// checkCRC32C compares with hash/crc32, including the copy, and checks the bytes around it.
 func checkCRC32C(t *testing.T, crc uint32, b []byte) {
 	t.Helper()
 	want := crc32.Update(crc, castagnoli, b)
@@ -43,7 +43,7 @@ func TestCRC32CIsThatOfTheStandardLibrary(t *testing.T) {
 		checkCRC32C(t, rng.Uint32(), b[lo:lo+rng.IntN(len(b)-lo)])
 	}
 	checkCRC32C(t, 0, make([]byte, 1<<16))
-	if got := kernels.CRC32C(0, []byte("123456789")); got != 0xe3069283 { // the check value in RFC 3720's terms
+	if got := kernels.CRC32C(0, []byte("123456789")); got != 0xe3069283 { // the check value of RFC 3720
 		t.Errorf("CRC32C of the digits is %08x", got)
 	}
 	if crc := kernels.CRC32C(kernels.CRC32C(0, b[:70001]), b[70001:]); crc != kernels.CRC32C(0, b) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
-// obviousPayload decodes value by value, as the definition of the encodings reads.
+// obviousPayload decodes value by value, by the definition of the encodings.
 func obviousPayload(e kernels.Encoding, n int, p []byte) []float32 {
 	x := make([]float32, n)
 	u16 := func(at int) uint32 { return uint32(binary.LittleEndian.Uint16(p[at:])) }
@@ -101,7 +101,7 @@ func TestHostDecodesAsTheDefinitionReads(t *testing.T) {
 	}
 }
 
-// What follows a payload is not part of it, and a payload that lacks bytes is none.
+// What follows a payload is not part of it, and a payload with missing bytes is refused.
 func TestCheckFindsWhereThePayloadEnds(t *testing.T) {
 	for _, e := range kernelstest.Encodings {
 		for _, n := range []int{0, 1, 8, 100, 256, 700} {
@@ -185,7 +185,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// Whatever Check accepts, every device decodes to the same finite values, and so does a step.
+// What Check accepts, every device decodes to the same finite values, and so does a step.
 func FuzzCheck(f *testing.F) {
 	for _, e := range kernelstest.Encodings {
 		for _, n := range []int{0, 1, 20, 300} {
@@ -201,7 +201,7 @@ func FuzzCheck(f *testing.F) {
 			}
 			return
 		}
-		data = append([]byte(nil), data[:size]...) // a sanitizer sees what is read past it
+		data = append([]byte(nil), data[:size]...) // so that a sanitizer sees reads past the end
 		want := obviousPayload(e, n, data)
 		if i := kernels.Finite(want); i >= 0 {
 			t.Fatalf("value %d is %v", i, want[i])

@@ -8,8 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// How fast are the encoders? Bytes are those of the gradient alone, so that codecs compare: a residual reads and
-// writes as many again. A chunk that stays in the cache, and a model of 2²² values in chunks.
+// The benchmarks measure the encoders. Bytes are those of the gradient alone, so that codecs can be
+// compared: a residual reads and writes as many again. Sizes are a chunk that stays in the cache,
+// and a model of 2²² values in chunks.
 
 func benchmarkEncode(b *testing.B, size func(n int) int, encode func(d kernels.Device, dst []byte, x, carry, residual []float32)) {
 	for _, n := range []int{chunkValues, modelValues} {

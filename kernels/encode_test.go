@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// roundedUp draws which of n equal values between two codes are rounded up. Value 0 sets the scale to 1.
+// roundedUp returns which of n equal values between two codes are rounded up. Value 0 sets the
+// scale to 1.
 func roundedUp(t *testing.T, n int, part float32, seed uint64) []bool {
 	t.Helper()
 	x := make([]float32, n)
@@ -34,8 +35,8 @@ func roundedUp(t *testing.T, n int, part float32, seed uint64) []bool {
 	return up
 }
 
-// Of n draws with probability p, n·p are counted with a deviation of √(n·p·(1−p)); six of these are exceeded
-// once in 10⁹ tests.
+// Of n draws with probability p, n·p are counted, with a deviation of √(n·p·(1−p)). Six of these
+// are exceeded once in 10⁹ tests.
 func TestStochasticRoundingIsRightOnAverage(t *testing.T) {
 	const n = 1 << 16
 	for _, part := range []float32{0, 1. / 1024, 0.125, 0.5, 0.75} {
@@ -54,7 +55,8 @@ func TestStochasticRoundingIsRightOnAverage(t *testing.T) {
 	}
 }
 
-// Neighbours, values a vector or a row apart, and the same value under the next seed agree half of the time.
+// The draws of neighbours, of values a vector or a row apart, and of the same value under the next
+// seed agree half of the time.
 func TestStochasticRoundingDrawsUnrelatedNumbers(t *testing.T) {
 	const n = 1 << 16
 	agree := func(name string, a, b []bool) {
@@ -91,7 +93,7 @@ func TestStochasticRoundingReplays(t *testing.T) {
 	}
 }
 
-// The arrays of an encoder have no bounds checks in C.
+// In C, the arrays of an encoder have no bounds checks.
 func TestEncodersRefuseArraysThatDoNotFit(t *testing.T) {
 	long := make([]float32, 64)
 	x, short := long[:32], long[:31]

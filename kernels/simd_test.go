@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// A fused multiply-add rounds once where the contract rounds twice. Compilers put them in unasked, and
-// whether a test of values notices depends on the values; so look at the machine code.
+// A fused multiply-add rounds once where the contract rounds twice. Compilers insert them unasked,
+// and whether a test of values notices depends on the values. So this test looks at the machine
+// code.
 func TestNothingIsContracted(t *testing.T) {
 	for _, tool := range []string{"go", "objdump"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -40,7 +41,8 @@ func TestNothingIsContracted(t *testing.T) {
 			t.Errorf("%s has a scalar operation: %s", in, strings.TrimSpace(line))
 		}
 	}
-	// The right code, and vectors throughout: a scalar root or division would make Adam several times slower.
+	// The code must also use vectors throughout: a scalar root or division would make Adam several
+	// times slower.
 	for _, want := range []string{`vsqrtps .*%zmm`, `vsqrtps .*%ymm`, `vdivps .*%zmm`, `vdivps .*%ymm`, `<kin_avx512_run>:`, `<kin_avx2_run>:`} {
 		if !regexp.MustCompile(want).Match(code) {
 			t.Errorf("the machine code has no %s", want)

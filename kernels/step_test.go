@@ -9,9 +9,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// The obvious version of a step: one element at a time, each operation a function that rounds to float32.
-// float64 has more than twice the digits of float32, so computing there and rounding again gives the
-// correctly rounded result, and nothing can be fused across the calls.
+// The obvious version of a step: one element at a time, with a function for each operation that
+// rounds to float32. float64 has more than twice the digits of float32, so computing in it and
+// rounding again gives the correctly rounded result, and nothing can be fused across the calls.
 
 func add(x, y float32) float32 { return float32(float64(x) + float64(y)) }
 func sub(x, y float32) float32 { return float32(float64(x) - float64(y)) }
@@ -72,7 +72,7 @@ func obvious(s *kernels.Step, g float32, e element) element {
 	return e
 }
 
-// laneSum is the sum of term(i) in 16 lanes and their tree, written out.
+// laneSum is the sum of term(i) in 16 lanes, and the tree over these, written out.
 func laneSum(n int, term func(i int) float64) float64 {
 	var l [16]float64
 	for lane := range 16 {
@@ -123,7 +123,8 @@ func sameBits(x, y float32) bool {
 	return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y
 }
 
-// nearest says whether b is x in bf16: no neighbour is nearer, and of two equally near ones it is the even one.
+// nearest reports whether b is x in bf16: no neighbour is nearer, and of two equally near ones it
+// is the even one.
 func nearest(x, b float32) bool {
 	bits := math.Float32bits(b)
 	if x != x {
@@ -215,7 +216,7 @@ func checkObvious(t *testing.T, s *kernels.Step, products kernels.Products) {
 	}
 }
 
-// The rules are the ones people know, as PyTorch writes them, up to rounding.
+// The rules are the well-known ones, as PyTorch has them, up to rounding.
 func TestRulesFollowTheTextbook(t *testing.T) {
 	const steps, rate, mu, beta1, beta2, epsilon, decay = 40, 0.05, 0.9, 0.9, 0.99, 1e-8, 0.1
 	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Adagrad} {
@@ -306,7 +307,7 @@ func ExampleDevice() {
 			{Weight: 1, Values: []float32{1, 0, 2}},
 			{Weight: 3, Values: []float32{1, 4, 2}},
 		},
-		Scale:  0.25, // the mean, weighted
+		Scale:  0.25, // the weighted mean
 		Params: params,
 		Next:   params,
 	})

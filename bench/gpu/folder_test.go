@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 )
 
-// The folder needs nothing but a driver: neither this repository nor a home. With the emulated one,
-// all but what other programs measure is in the table.
+// The folder needs nothing but a driver: neither this repository nor a home directory. With the
+// emulated driver, the table has all rows except those that other programs measure.
 func TestTheFolderRunsWhereThereIsOnlyADriver(t *testing.T) {
 	if testing.Short() || emulate.OnGPU() {
 		t.Skip("it builds the program and the tests, and runs them on the emulation: a minute and a half; run it without -short and -real")

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// output runs a command and returns its exit status and what it prints. The test skips where one of
+// output runs a command, and returns its exit status and its output. The test is skipped if one of
 // the programs is missing.
 func output(t *testing.T, programs []string, c *exec.Cmd) (int, string) {
 	t.Helper()
@@ -31,7 +31,7 @@ func output(t *testing.T, programs []string, c *exec.Cmd) (int, string) {
 	return c.ProcessState.ExitCode(), string(b)
 }
 
-// write writes files to a folder, as programs.
+// write writes files to a folder, and makes them executable.
 func write(t *testing.T, folder string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -51,8 +51,8 @@ func cells(text string) (rows [][]string) {
 	return rows
 }
 
-// Each row of docs/gpu.md is in the table, with figures that are said to be missing where nothing
-// has been measured, and none is missing where everything has.
+// Each row of docs/gpu.md is in the table. If nothing was measured, figures are marked as missing,
+// and if everything was, none is.
 func TestTheTableHasEachRowThatWaits(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/gpu.md")
 	if err != nil {
@@ -94,7 +94,8 @@ func TestTheTableHasEachRowThatWaits(t *testing.T) {
 	}
 }
 
-// stubs are programs in place of those that bench/gpu/build makes, and of python3, which finds no PyTorch.
+// stubs take the place of the programs that bench/gpu/build makes, and of python3, which finds no
+// PyTorch.
 var stubs = map[string]string{
 	"cuda.test":   "#!/bin/sh\necho BenchmarkFinite-2 1 0.95 of-copy 1 GB/s 2 copy-GB/s; echo PASS\n",
 	"engine.test": "#!/bin/sh\necho PASS\n",
@@ -103,7 +104,7 @@ var stubs = map[string]string{
 	"pytorch.py":  "",
 }
 
-// carried returns a folder with the scripts and the stubs, some of them others.
+// carried returns a folder with the scripts and the stubs, of which others replace some.
 func carried(t *testing.T, others map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -119,8 +120,8 @@ func carried(t *testing.T, others map[string]string) string {
 	return folder
 }
 
-// run runs parts within so many seconds, and returns the status, what run.txt says, and what each
-// file that there is does.
+// run runs parts with a limit in seconds. It returns the status, the content of run.txt, and that
+// of every other file.
 func run(t *testing.T, folder, limit string, parts ...string) (status int, said string, files map[string]string) {
 	t.Helper()
 	c := exec.Command(filepath.Join(folder, "run"), append([]string{"out"}, parts...)...)
@@ -153,7 +154,7 @@ func TestAPartThatFailsStopsNoOther(t *testing.T) {
 	}
 }
 
-// What hangs, as a GPU may, is ended, and what there was of it is kept.
+// If something hangs, as a GPU may, it is ended, and what it had printed is kept.
 func TestARunEndsAtItsLimit(t *testing.T) {
 	folder := carried(t, map[string]string{"engine.test": "#!/bin/sh\nexec sleep 600\n"})
 	status, said, files := run(t, folder, "2", "bench", "cub", "table")

@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// streams is a device with three streams, an array of 256 bytes, as many of pinned memory, and
-// kernels that write and read all of the array.
+// streams is a device with three streams, an array of 256 bytes, as much pinned memory, and kernels
+// that write and read the whole array.
 type streams struct {
 	t             *testing.T
 	d             driver.Context
@@ -51,7 +51,7 @@ func (r *streams) must(err error) {
 	}
 }
 
-// try notes what is wrong, which may show at any later call.
+// try notes an error, which any later call may return.
 func (r *streams) try(err error) { r.err = errors.Join(r.err, err) }
 
 func (r *streams) kernel(body string) driver.Function {
@@ -63,9 +63,9 @@ func (r *streams) kernel(body string) driver.Function {
 	return f
 }
 
-// launch runs a kernel on the array, each of 64 threads on four bytes.
+// launch runs a kernel on the array, with 64 threads of four bytes each.
 func (r *streams) launch(f driver.Function, s driver.Stream) {
-	args := r.at // by itself: C is given no memory that has pointers
+	args := r.at // in a variable of its own, since C must not be given memory with Go pointers
 	r.try(r.d.Launch(f, [3]int{1, 1, 1}, 64, s, unsafe.Pointer(&args), 8))
 }
 
@@ -219,7 +219,7 @@ var streamsCases = []streamsCase{
 		})
 		r.replay(p, r.a)
 	}, "on stream 2 in program 1"},
-	{"a stream that a program is captured from, before it", func(r *streams) { // what it was given is no part of the program, and not waited for
+	{"a stream that a program is captured from, before it", func(r *streams) { // what was queued before is not part of the program, and not waited for
 		r.launch(r.writes, r.b)
 		p := r.captured(r.a, func() {
 			r.after(r.b, r.a)
@@ -243,8 +243,8 @@ var streamsCases = []streamsCase{
 	}, "the host has changed byte 0 of array 2"},
 }
 
-// Works that touch the same bytes, of which one writes, are an error with the names of both where
-// nothing orders them, and no other two are.
+// Two works that touch the same bytes, at least one of them writing, are an error that names both
+// if nothing orders them. No other two are.
 func TestWhatStreamsMustNotDoIsSaid(t *testing.T) {
 	for _, c := range streamsCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -252,8 +252,8 @@ func TestWhatStreamsMustNotDoIsSaid(t *testing.T) {
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the emulation says %v; want %q", err, c.want)
 			}
-			// Done at once, in the order in which they are queued, works are in another order, and
-			// the same pairs are unordered. What the host does comes behind them.
+			// If works are done at once, as they are queued, their order is different, and the same
+			// pairs are unordered. The host's work comes last.
 			t.Setenv(emulate.Schedule, "1")
 			err = c.run(t)
 			if races := strings.Contains(c.want, race); err == nil && races || err != nil && (c.want == "" || races && !strings.Contains(err.Error(), race)) {
@@ -263,7 +263,7 @@ func TestWhatStreamsMustNotDoIsSaid(t *testing.T) {
 	}
 }
 
-// run does what the case says, and returns what is wrong with it.
+// run does what the case says, and returns the error.
 func (c streamsCase) run(t *testing.T) error {
 	t.Helper()
 	r := newStreams(t)

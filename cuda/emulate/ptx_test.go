@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// The environment of a process that runs one kernel.
+// Environment variables of a process that runs a single kernel.
 const (
 	kernelText    = "KINTSUGI_TEST_KERNEL"
 	kernelLibrary = "KINTSUGI_TEST_LIBRARY"
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kernelOf is a kernel of 64 threads whose parameter is an array. %rd1 is the array, %r1 the
-// thread, %r2 its block, %rd2 four times the thread.
+// kernelOf returns a kernel of 64 threads whose parameter is an array. %rd1 is the array, %r1 the
+// thread, %r2 its block, and %rd2 four times the thread.
 func kernelOf(body string) string {
 	return `.version 8.7
 .target sm_80
@@ -58,8 +58,8 @@ func kernelOf(body string) string {
 `
 }
 
-// What a kernel must not do is said, with the line and the thread, and what is allowed is not held
-// against it. The array has 256 bytes, and there are two blocks.
+// What a kernel must not do is reported with the line and the thread, and what is allowed is not.
+// The array has 256 bytes, and there are two blocks.
 func TestWhatAKernelMustNotDoIsSaid(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{
 		{"nothing", "", ""},
@@ -94,7 +94,7 @@ func TestWhatAKernelMustNotDoIsSaid(t *testing.T) {
 	}
 }
 
-// fault runs a kernel in a process of its own, and returns what the emulation says of it.
+// fault runs a kernel in its own process, and returns what the emulation reports.
 func fault(t *testing.T, text string) string {
 	t.Helper()
 	c := exec.Command(os.Args[0])

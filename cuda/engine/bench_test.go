@@ -16,11 +16,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// BenchmarkGradient is a gradient from parameters in the host's memory to the gradient there,
-// beside the host's engine on one thread, with products of the kernels and of cuBLAS where there is
-// one. Both are medians, of gradients one right after the other: a GPU that is left alone for as
-// long as the host computes may be slower then, and the programs that it is compared with leave it
-// no time either.
+// BenchmarkGradient measures a gradient from parameters in the host's memory to the gradient there,
+// beside the host's engine on one thread, with products by the kernels and by cuBLAS if there is
+// one. Both are medians of gradients one right after the other. A GPU that is idle while the host
+// computes may be slower afterwards, and the programs that it is compared with do not leave it idle
+// either.
 func BenchmarkGradient(b *testing.B) {
 	pixels := model.Input{Channels: 1, Height: 28, Width: 28, Classes: 10}
 	text := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
@@ -35,7 +35,7 @@ func BenchmarkGradient(b *testing.B) {
 		if hasCuBLAS(b) {
 			all = append(all, withCuBLAS(b))
 		}
-		onHost := 0.0 // measured once: it is the same beside each of the others
+		onHost := 0.0 // measured once, since it is the same beside each of the others
 		for _, options := range all {
 			for _, precision := range []cuda.Precision{cuda.FP32, cuda.TF32, cuda.BF16} {
 				options.Precision = precision
@@ -61,7 +61,7 @@ func BenchmarkGradient(b *testing.B) {
 }
 
 func measure(b *testing.B, d *model.Description, g, h model.Model, batch int, onHost *float64) {
-	warm, runs := 3, 21 // those before load kernels, allocate, and make a program
+	warm, runs := 3, 21 // earlier ones load kernels, allocate, and make a program
 	if testing.Short() {
 		batch, warm, runs = 2, 0, 1
 	}
@@ -80,7 +80,7 @@ func measure(b *testing.B, d *model.Description, g, h model.Model, batch int, on
 		slices.Sort(times)
 		return times[len(times)/2]
 	}
-	for begin := time.Now(); warm > 0 && time.Since(begin) < 50*time.Millisecond; { // a GPU that had nothing to do has lower clocks for a while
+	for begin := time.Now(); warm > 0 && time.Since(begin) < 50*time.Millisecond; { // a GPU that was idle has lower clocks for a while
 		median(g, 0, 1)
 	}
 	onGPU := median(g, warm, runs)

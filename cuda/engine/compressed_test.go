@@ -33,9 +33,9 @@ func odd(t *testing.T) (*model.Description, model.Input, *kintsugi.Layout) {
 	return d, in, l
 }
 
-// What is encoded on the GPU has the bits of what a worker encodes of the same gradients, whatever
-// becomes of the pushes: several are open at once, some are dropped, and one is computed a second
-// time. Work is done as late as can be, and at once.
+// Gradients that are encoded on the GPU have the bits of those that a worker encodes on the host,
+// whatever becomes of the pushes: several are open at the same time, some are dropped, and one is
+// computed a second time. Work is done as late as possible, and at once.
 func TestCompressedGradientsAreThoseOfTheHost(t *testing.T) {
 	for i, spec := range []string{"bf16", "fp16", "int8", "int8:stochastic", "sign", "int8-nofeedback", "topk:0.2", "topk:0.1:fp32", "topk:0.2-nofeedback", "powersgd:2", "powersgd:3-nofeedback", "sparse"} {
 		t.Run(spec, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestCompressedGradientsAreThoseOfTheHost(t *testing.T) {
 			}
 			d, in, l := odd(t)
 			switch codec.Encoding() {
-			case kernels.Sparse16, kernels.Sparse32: // the emulation takes a millisecond for each chunk: this model has fewer, also at odd places
+			case kernels.Sparse16, kernels.Sparse32: // the emulation takes a millisecond for each chunk, so this model has fewer, also at odd places
 				d, in = bigrams(t), tokens
 				l, _ = kintsugi.NewLayout(d.Tensors())
 			}
@@ -72,7 +72,7 @@ func TestCompressedGradientsAreThoseOfTheHost(t *testing.T) {
 				id := kintsugi.PushID{Line: 1, Slot: 2, Version: kintsugi.Step(n)}
 				ids = append(ids, id)
 				b := modeltest.RandomBatch(in, 3, uint64(n))
-				for range 1 + n%2 { // every other one twice: nobody has sent the first
+				for range 1 + n%2 { // every other one twice: the first was not sent
 					if _, err := c.Gradient(t.Context(), params, id, b); err != nil {
 						t.Fatal(err)
 					}
@@ -101,7 +101,7 @@ func TestCompressedGradientsAreThoseOfTheHost(t *testing.T) {
 	}
 }
 
-// same compares the payloads of a push with the host's of the same gradient.
+// same compares the payloads of a push with the host's payloads of the same gradient.
 func same(t *testing.T, c *engine.Compressed, host *compress.Feedback, codec compress.Codec, id kintsugi.PushID, l *kintsugi.Layout, grads []float32) {
 	t.Helper()
 	for i, k := range l.Chunks {
@@ -120,7 +120,7 @@ func same(t *testing.T, c *engine.Compressed, host *compress.Feedback, codec com
 	}
 }
 
-// A gradient that is not finite is not sent, and takes nothing of the residual with it.
+// A gradient that is not finite is not sent, and does not change the residual.
 func TestAGradientThatIsNotFiniteIsNotEncoded(t *testing.T) {
 	d, in, l := odd(t)
 	codec, err := compress.Parse("int8")

@@ -22,14 +22,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// held is a device that nobody closes: see the tests of package cuda.
+// held is a device that is never closed: see the tests of package cuda.
 var held = sync.OnceValues(func() (*cuda.Device, error) { return cuda.Open("", 0) })
 
 // openDevice opens the GPU, or an emulation of it.
 func openDevice(t testing.TB) *cuda.Device {
 	t.Helper()
 	if emulate.OnGPU() {
-		_, _ = held() // what is wrong, the next one says
+		_, _ = held() // the next call returns the error
 	}
 	d, err := cuda.Open(emulate.Library(t), 0)
 	if err != nil {
@@ -92,7 +92,7 @@ func block(name string, width, heads int) []model.Layer {
 	}
 }
 
-// models together have each layer with and without one before it that has parameters.
+// models together have each layer, with and without an earlier layer that has parameters.
 var models = map[string]struct {
 	in     model.Input
 	layers []model.Layer
@@ -106,7 +106,7 @@ var models = map[string]struct {
 	"nested branches": {tokens, slices.Concat([]model.Layer{model.Embedding{Name: "e", Width: 6}, model.Fork{}, model.Fork{}, model.Join{}}, block("a/", 6, 2), []model.Layer{model.ReLU{}, model.Join{}, model.LayerNorm{Name: "n"}, model.Linear{Name: "head", Out: 11}})},
 }
 
-// roundings are how far a gradient may be from the host's where factors are rounded: BF16 has three
+// roundings is how far a gradient may be from the host's if factors are rounded: BF16 has three
 // bits less than TF32.
 var roundings = map[cuda.Precision]float64{cuda.TF32: 5e-3, cuda.BF16: 4e-2}
 
@@ -143,7 +143,7 @@ func TestModelsComputeTheGradientOfTheirDescription(t *testing.T) {
 	}
 }
 
-// compare holds a gradient to that of the host.
+// compare compares a gradient with that of the host.
 func compare(t *testing.T, d *model.Description, e *engine.Engine, params []float32, b model.Batch, most float64) {
 	t.Helper()
 	h, err := host.New(d, host.Options{})
@@ -178,8 +178,8 @@ func TestALargeBatchIsComputedInPieces(t *testing.T) {
 	compare(t, d, open(t, d, engine.Options{}), initial(t, d), modeltest.RandomBatch(c.in, 1031, 1), 2e-5)
 }
 
-// Wherever memory cannot be had, the gradient says so, and the next one, for which there is some,
-// is as if nothing had been.
+// Whichever allocation fails, the gradient returns the error, and the next one, for which there is
+// memory, is as if nothing had happened.
 func TestAGradientWithoutMemoryHarmsNoOther(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("only the emulation can be made to run out of memory; run it without -real")
@@ -196,7 +196,7 @@ func TestAGradientWithoutMemoryHarmsNoOther(t *testing.T) {
 	}
 	for most := 0; ; most++ {
 		e := open(t, d, engine.Options{})
-		for range 2 { // the arrays of the larger batch are others than those of a program
+		for range 2 { // the larger batch has other arrays than a program
 			if _, err := e.Gradient(params, got, few); err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +272,7 @@ func TestTheGPUTrainsAsTheHostDoes(t *testing.T) {
 	}
 }
 
-// trainee is what one training keeps.
+// trainee is the state of a training.
 type trainee struct {
 	params, momentum []float32
 	losses           []float64

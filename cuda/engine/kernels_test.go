@@ -67,7 +67,8 @@ func normal(rng *rand.Rand, n int) []float32 {
 	return x
 }
 
-// near reports the first value of got that is farther from want than so many roundings of a sum of size.
+// near reports the first value of got that is farther from want than a number of roundings of a sum
+// of that size.
 func near(t *testing.T, what string, got []float32, want, size []float64, roundings int) {
 	t.Helper()
 	for i, v := range got {
@@ -77,8 +78,8 @@ func near(t *testing.T, what string, got []float32, want, size []float64, roundi
 	}
 }
 
-// Sums of rows and of columns are those of float64 but for roundings, whatever the shape: with
-// fewer rows than threads, and with so many that a thread reads several at once.
+// Sums of rows and of columns are those of float64 up to rounding, for any shape: with fewer rows
+// than threads, and with so many that a thread reads several at once.
 func TestSumsOfRowsAndColumns(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(1, 2))
 	for i, shape := range [][2]int{{1, 1}, {3, 7}, {31, 8}, {33, 9}, {256, 17}, {257, 1}, {700, 20}, {5, 300}, {16, 784}} {
@@ -86,7 +87,7 @@ func TestSumsOfRowsAndColumns(t *testing.T) {
 		rows, columns := shape[0], shape[1]
 		x, y, before := normal(rng, rows*columns), normal(rng, rows*columns), normal(rng, columns)
 		byRow, byColumn, products := [2][]float64{}, [2][]float64{}, [2][]float64{}
-		for j := range 2 { // the sums, and those of the sizes
+		for j := range 2 { // the sums, and those of the absolute values
 			byRow[j], byColumn[j], products[j] = make([]float64, rows), make([]float64, columns), make([]float64, columns)
 			size := func(v float64) float64 { return math.Abs(v) }
 			if j == 0 {
@@ -121,8 +122,9 @@ func TestSumsOfRowsAndColumns(t *testing.T) {
 	}
 }
 
-// A product in parts along k is the product: with parts of a length that k is no multiple of,
-// transposed factors, bias, ReLU and what is added to. A sum of products of a batch too.
+// A product that is computed in parts along k is right: with a k that is not a multiple of the
+// parts' length, transposed factors, bias, ReLU, and results that are added to what is there. So is
+// a sum of products of a batch.
 func TestProductsInParts(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(5, 6))
 	for i, c := range []struct {
@@ -181,8 +183,8 @@ func TestProductsInParts(t *testing.T) {
 	}
 }
 
-// A row of logits has the loss, the gradient and the answer that the host finds, with fewer classes
-// than a warp has lanes and with more, with equals, and with what is no number.
+// For a row of logits, loss, gradient and answer are the host's: with fewer classes than a warp has
+// lanes and with more, with equal logits, and with NaN.
 func TestLossOfLogits(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(3, 4))
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
@@ -194,7 +196,7 @@ func TestLossOfLogits(t *testing.T) {
 			labels[r] = int32(rng.IntN(classes))
 			row := logits[r*classes:][:classes]
 			switch r {
-			case 0, 1, 2, 3: // the largest is there twice
+			case 0, 1, 2, 3: // the largest occurs twice
 				row[rng.IntN(classes)], row[labels[r]] = 9, 9
 			case 4:
 				row[0] = nan
@@ -207,7 +209,7 @@ func TestLossOfLogits(t *testing.T) {
 			case 8:
 				row[classes/2] = inf
 			case 9:
-				for j := range row { // beyond what exp can be given
+				for j := range row { // beyond the range of exp
 					row[j] = row[j]*1000 + 5000
 				}
 			}
@@ -241,9 +243,9 @@ func TestLossOfLogits(t *testing.T) {
 	}
 }
 
-// The gradients of an embedding are added in order of the rows, bit for bit: of a token that is
-// everywhere, of one that is nowhere, and of positions, in more rows than a block looks at once,
-// and added to what is there.
+// The gradients of an embedding are added in the order of the rows, bit for bit: of a token that is
+// everywhere, of one that does not occur, and of positions, in more rows than a block looks at
+// once, and added to what is there.
 func TestGradientsOfAnEmbedding(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(7, 8))
 	for i, c := range []struct{ examples, length, width, tokens int }{{1, 1, 1, 1}, {3, 7, 9, 4}, {40, 7, 300, 3}, {70, 60, 33, 20}} {

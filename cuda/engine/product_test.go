@@ -15,7 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// hasCuBLAS reports whether there is a cuBLAS: the emulation has one, a machine with a driver and
+// hasCuBLAS reports whether there is a cuBLAS. The emulation has one; a machine with a driver and
 // nothing else has none.
 func hasCuBLAS(t testing.TB) bool {
 	t.Helper()
@@ -29,7 +29,7 @@ func hasCuBLAS(t testing.TB) bool {
 	return err == nil
 }
 
-// withCuBLAS are the options for products by cuBLAS.
+// withCuBLAS returns options for products by cuBLAS.
 func withCuBLAS(t testing.TB) engine.Options {
 	t.Helper()
 	return engine.Options{Products: engine.CuBLAS, Library: emulate.Library(t)}
@@ -45,7 +45,7 @@ func small(t *testing.T) (*model.Description, []float32, model.Batch) {
 	return d, initial(t, d), modeltest.RandomBatch(images, 3, 3)
 }
 
-// gradients computes the same gradient so many times.
+// gradients computes the same gradient n times.
 func gradients(t *testing.T, e *engine.Engine, params []float32, b model.Batch, times int) []float32 {
 	t.Helper()
 	first := make([]float32, len(params))
@@ -63,7 +63,7 @@ func gradients(t *testing.T, e *engine.Engine, params []float32, b model.Batch, 
 	return first
 }
 
-// The emulated library has other bits than the kernels, so that it shows who has multiplied.
+// The emulated library has other bits than the kernels, which shows what has multiplied.
 func TestCuBLASMultipliesWhereItIsAskedTo(t *testing.T) {
 	if !hasCuBLAS(t) {
 		return
@@ -92,11 +92,11 @@ func TestCuBLASMultipliesWhereItIsAskedTo(t *testing.T) {
 	}
 }
 
-// The lower a precision, the farther is the gradient from that of float32.
+// The lower the precision, the farther the gradient is from that of float32.
 func TestFactorsAreRoundedWhereThatIsAskedFor(t *testing.T) {
 	d, params, b := small(t)
 	all := []engine.Options{{}}
-	if !emulate.OnGPU() { // NVIDIA's own need not round what it does not multiply faster then
+	if !emulate.OnGPU() { // NVIDIA's library need not round if that does not make it faster
 		all = append(all, withCuBLAS(t))
 	}
 	for _, o := range all {
@@ -116,7 +116,7 @@ func TestFactorsAreRoundedWhereThatIsAskedFor(t *testing.T) {
 	}
 }
 
-// What cannot be captured is done as it comes, with the same bits.
+// Calls that cannot be captured are made each time, with the same bits.
 func TestACuBLASThatCannotBeCapturedIsCalledEachTime(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("only the emulated cuBLAS can be made to refuse; run it without -real")
@@ -160,7 +160,7 @@ func TestACuBLASThatIsNotThereIsNamed(t *testing.T) {
 	}
 }
 
-// Of the kernels of layers, those that add up rows have barriers.
+// Of the kernels of layers, those that sum rows have barriers.
 func TestEveryBarrierIsNeeded(t *testing.T) {
 	emulate.EveryBarrierIsNeeded(t, map[string]string{"layer": "ModelsCompute"})
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// bigrams is a model whose batches of more than 292 examples have several pieces, which the emulation computes soon.
+// bigrams is a model whose batches have several pieces if they have more than 292 examples. The
+// emulation computes it quickly.
 func bigrams(t *testing.T) *model.Description {
 	t.Helper()
 	d, err := model.Describe("test", tokens, model.Defaults{}, models["bigrams"].layers...)
@@ -27,8 +28,8 @@ func bigrams(t *testing.T) *model.Description {
 	return d
 }
 
-// Whatever was staged, and whatever is computed meanwhile, a gradient is that of the batch it is
-// asked for. Work is done at once, and as late as can be.
+// Whatever was staged, and whatever is computed meanwhile, a gradient is that of its own batch.
+// Work is done at once, and as late as possible.
 func TestAStagedBatchHasItsGradient(t *testing.T) {
 	d := bigrams(t)
 	params := initial(t, d)
@@ -52,11 +53,11 @@ func TestAStagedBatchHasItsGradient(t *testing.T) {
 			e := open(t, d, engine.Options{})
 			staged := 0
 			for _, step := range []struct {
-				stage   []int // beside each other: the last two are kept
+				stage   []int // one after the other; the last two are kept
 				compute int
 				staged  bool
 			}{
-				{[]int{0}, 0, true}, {[]int{1}, 1, true}, {nil, 1, true}, // again: its push was lost
+				{[]int{0}, 0, true}, {[]int{1}, 1, true}, {nil, 1, true}, // again, since its push was lost
 				{[]int{2}, 2, true}, {[]int{3}, 4, false}, {nil, 3, true}, {[]int{0, 1, 2}, 0, false}, {nil, 1, true}, {nil, 2, true},
 			} {
 				for _, i := range step.stage {
@@ -80,7 +81,8 @@ func TestAStagedBatchHasItsGradient(t *testing.T) {
 	}
 }
 
-// What is written to the memory of a batch that was staged is another batch, and has another seed.
+// If another batch is written to the memory of a staged one, it has another seed and is not taken
+// for it.
 func TestABatchInTheMemoryOfAnotherIsNotTakenForIt(t *testing.T) {
 	d := bigrams(t)
 	params, e := initial(t, d), open(t, d, engine.Options{})
@@ -102,7 +104,7 @@ func TestABatchInTheMemoryOfAnotherIsNotTakenForIt(t *testing.T) {
 	}
 }
 
-// Batches are staged by a goroutine of their own, while gradients are computed, and after the engine is closed.
+// A goroutine stages batches while gradients are computed, and after the engine is closed.
 func TestBatchesAreStagedBesideGradients(t *testing.T) {
 	d := bigrams(t)
 	params, e := initial(t, d), open(t, d, engine.Options{})
@@ -133,7 +135,7 @@ func TestBatchesAreStagedBesideGradients(t *testing.T) {
 	e.Stage(batches[0])
 }
 
-// endsAt is a context that ends when it has been asked so many times whether it has.
+// endsAt is a context that ends after it was asked a number of times.
 type endsAt struct {
 	context.Context
 	asked *int
@@ -147,8 +149,8 @@ func (c endsAt) Err() error {
 	return nil
 }
 
-// A gradient that nobody waits for any more ends with the piece that is under way. It leaves
-// nothing behind: not in the gradients that follow, nor in what is left out of what is sent.
+// A gradient that is no longer waited for ends with its present piece. It leaves nothing behind,
+// neither in later gradients nor in the residual.
 func TestAGradientIsGivenUpBetweenPieces(t *testing.T) {
 	d := bigrams(t)
 	params, b := initial(t, d), modeltest.RandomBatch(tokens, 600, 1) // three pieces

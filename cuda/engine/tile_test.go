@@ -6,7 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda"
 )
 
-// A large tile that sticks out of C, or leaves multiprocessors without one, would cost more than it saves.
+// A large tile that sticks out of C, or leaves multiprocessors idle, would cost more than it saves.
 func TestLargeTilesAreForLargeProducts(t *testing.T) {
 	p := pass{precision: cuda.BF16}
 	for _, c := range []struct{ m, n, batch, side int }{

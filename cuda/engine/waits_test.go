@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// From the second gradient of a shape on all of it is one launch, which has the bits of one that is
-// queued as it comes. So have evaluations.
+// From the second gradient of a shape on, all of it is one launch, with the bits of a gradient that
+// is queued step by step. The same holds for evaluations.
 func TestWhatIsOneLaunchHasTheBitsOfWhatIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		model    string
@@ -81,9 +81,8 @@ func both(t *testing.T, e *engine.Engine, params, grads []float32, b model.Batch
 	return loss + evaluated
 }
 
-// Each wait of a queue for another one, but for some that are written down, orders works that touch
-// the same bytes, in what is queued and in programs. So the emulation would find one that is
-// missing.
+// Each wait of a queue for another, except for some that are listed, orders works that touch the
+// same bytes, both when they are queued and in programs. So the emulation would find a missing one.
 func TestEveryWaitIsNeeded(t *testing.T) {
 	const tests, compressed = "WhatIsOneLaunchHasTheBits", "CompressedGradients"
 	patterns := []string{
@@ -93,10 +92,10 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 		patterns = patterns[:1] // a test runs once for each wait
 	}
 	emulate.EveryWaitIsNeeded(t, patterns, map[string][]int{
-		// The end of a gradient waits for what was computed beside, as link has that takes it away,
-		// for which it waits too.
+		// The end of a gradient waits for what was computed beside it. link, which takes that away
+		// and for which it waits too, has waited for it already.
 		compressed + "/^sparse$": {5, 12, 18, 25}, compressed + "/^int8$": {8, 18, 27, 37}, compressed + "/^topk:0.2$": {5, 12, 18, 25},
 		tests + "/images": {11, 29}, tests + "/noise": {8, 22}, tests + "/pieces": {9, 25}, tests + "/library": {11, 29},
-		tests + "/branches": {22, 52, 18, 48}, // and a branch in which nothing is computed beside waits all the same for what was before
+		tests + "/branches": {22, 52, 18, 48}, // a branch in which nothing is computed beside it still waits for what was before
 	})
 }

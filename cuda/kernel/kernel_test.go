@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whoever changes a kernel makes its PTX anew, or a GPU would run the old one.
+// If a kernel changes, its PTX must be made again, or a GPU would run the old one.
 func TestThePTXIsOfTheseSources(t *testing.T) {
 	m, err := ReadManifest()
 	if err != nil {
@@ -36,7 +36,8 @@ func TestThePTXIsOfTheseSources(t *testing.T) {
 	}
 }
 
-// A spill is a trip to memory that no count of bytes has; too many registers leave too few threads to keep memory busy.
+// A spill is traffic to memory that no count of bytes includes, and with too many registers there
+// are too few threads to keep memory busy.
 func TestKernelsFitTheirRegisters(t *testing.T) {
 	m, err := ReadManifest()
 	if err != nil {
@@ -57,8 +58,8 @@ func TestKernelsFitTheirRegisters(t *testing.T) {
 	}
 }
 
-// So many blocks of these are to go through an array together on each multiprocessor of an H100 or
-// H200. Elsewhere there are as many as the driver says.
+// That many blocks are to go through an array together on each multiprocessor of an H100 or H200.
+// On other GPUs the driver gives the number.
 func TestTheBlocksOfASelectionRunAtOnce(t *testing.T) {
 	const threads, registers, shared, reserved = 256, 65536, 228 << 10, 1 << 10
 	blocks := map[string]int{"select_sample": 6, "select_sieve": 5, "select_recount": 6, "select_count": 6, "select_tiles": 6}

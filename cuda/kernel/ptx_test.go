@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/kernel"
 )
 
-// The committed PTX is what the compiler makes of the sources, byte for byte. KINTSUGI_NVRTC names the library.
+// The committed PTX is what the compiler makes from the sources, byte for byte. KINTSUGI_NVRTC
+// names the compiler's library.
 func TestThePTXCanBeMadeAgain(t *testing.T) {
 	c, err := nvrtc.Open(os.Getenv("KINTSUGI_NVRTC"))
 	if err != nil {

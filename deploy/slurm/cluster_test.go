@@ -19,30 +19,31 @@ import (
 	"time"
 )
 
-// patience bounds every wait. Slurm takes half a minute to believe in the death of a node, and the machine may be busy.
+// patience bounds every wait. Slurm takes half a minute to notice the death of a node, and the
+// machine may be busy.
 const patience = 5 * time.Minute
 
-// programs are those of Slurm that the cluster and the scripts need, and where they come from.
+// programs are the programs of Slurm that the cluster and the scripts need.
 var programs = []string{"munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "squeue", "sinfo"}
 
 const packages = "apt-get install munge slurmctld slurmd slurm-client"
 
-// nodeVariable marks the processes of a node, and of no other cluster: its value is the folder of
-// the cluster and the name of the node.
+// nodeVariable marks the processes of a node of this cluster: its value is the folder of the
+// cluster and the name of the node.
 const nodeVariable = "KINTSUGI_TEST_NODE"
 
-// A cluster is a Slurm of its own on this machine: a controller, and daemons that stand for nodes.
-// All it has lies in a folder, and all its processes end with the test.
+// A cluster is a Slurm on this machine: a controller, and daemons that stand for nodes. All its
+// files are in a folder, and all its processes end with the test.
 type cluster struct {
 	t    *testing.T
 	dir  string
-	user uint32 // who submits jobs: nobody in particular, where this process is root
+	user uint32 // the user who submits jobs: nobody in particular, if this process is root
 
-	guard    *exec.Cmd // ends all processes of the cluster when its input does, which this process holds: so they end however it ends
+	guard    *exec.Cmd // ends all processes of the cluster when its input ends, which this process holds open: so they end however it ends
 	lifeline io.Closer
 }
 
-// guarded names the folder of a cluster to the process that is its guard.
+// guarded tells the guard process the folder of its cluster.
 const guarded = "KINTSUGI_TEST_GUARDED"
 
 func TestMain(m *testing.M) {
@@ -65,12 +66,13 @@ func endAll(dir string) {
 		for _, pid := range all {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		<-time.After(100 * time.Millisecond) // what was killed takes a moment
+		<-time.After(100 * time.Millisecond) // killed processes take a moment to end
 	}
 }
 
 // newCluster starts a Slurm with the nodes a1 to a4 for servers, in the partition stable, and b1
-// and b2 with room for one worker each, in spot; jobs of the partition urgent take these away.
+// and b2 with room for one worker each, in spot. Jobs of the partition urgent preempt those on b1
+// and b2.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	for _, name := range programs {
@@ -159,7 +161,7 @@ func (c *cluster) begin(name string) {
 	c.daemon("slurmd", []string{nodeVariable + "=" + c.dir + "/" + name}, "-D", "-N", name, "-f", c.at("slurm.conf"))
 }
 
-// daemon starts one that stays in the foreground.
+// daemon starts a daemon that stays in the foreground.
 func (c *cluster) daemon(name string, env []string, args ...string) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(append(os.Environ(), "SLURM_CONF="+c.at("slurm.conf")), env...)
@@ -172,7 +174,7 @@ func (c *cluster) daemon(name string, env []string, args ...string) {
 	go func() { _ = cmd.Wait() }()
 }
 
-// command is one of the user who submits jobs.
+// command returns a command of the user who submits jobs.
 func (c *cluster) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = c.at("runs")
@@ -186,7 +188,7 @@ func (c *cluster) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// says returns what a command of the user prints; it must succeed.
+// says returns the output of a user's command, which must succeed.
 func (c *cluster) says(name string, args ...string) string {
 	c.t.Helper()
 	cmd := c.command(name, args...)
@@ -199,7 +201,7 @@ func (c *cluster) says(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// kill has a node die: its daemon and every process on it, none of which may see another one die.
+// kill makes a node die: its daemon and every process on it, none of which may see another one die.
 func (c *cluster) kill(name string) {
 	c.t.Helper()
 	mark := nodeVariable + "=" + c.dir + "/" + name + "\x00"
@@ -212,7 +214,7 @@ func (c *cluster) kill(name string) {
 		}
 	}
 	slices.Sort(all)
-	slices.Reverse(all) // children first: a stopped process whose parent has died goes on
+	slices.Reverse(all) // children first, since a stopped process whose parent has died goes on
 	for _, pid := range all {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -241,7 +243,8 @@ func (c *cluster) end() {
 	}
 }
 
-// below returns the processes whose environment satisfies is, and all their descendants; zombies are none.
+// below returns the processes whose environment satisfies is, and all their descendants, without
+// zombies.
 func below(is func(env string) bool) (all []int) {
 	entries, _ := os.ReadDir("/proc")
 	children := make(map[int][]int)
@@ -279,15 +282,15 @@ func below(is func(env string) bool) (all []int) {
 	return all
 }
 
-// A run is one that was submitted.
+// A run is a submitted run.
 type run struct {
 	*cluster
 	name           string
-	servers, array string // jobs
+	servers, array string // numbers of jobs
 	hurried        map[string]time.Time
 }
 
-// submit starts a run by the command that users type. What is more goes to workers.
+// submit starts a run by the command that users type. more is added to the settings of workers.
 func (c *cluster) submit(name, settings string, more ...string) *run {
 	c.t.Helper()
 	file := c.at("runs/" + name + ".yaml")
@@ -308,13 +311,13 @@ func (r *run) file(name string) string { return filepath.Join(r.at("runs"), r.na
 func (r *run) states() []string {
 	out, err := r.command("squeue", "--noheader", "--array", "--states=all", "--jobs="+r.servers+","+r.array, "--sort=i", "--format=%T").Output()
 	if err != nil {
-		return nil // it is busy
+		return nil // Slurm is busy
 	}
 	return strings.Fields(string(out))
 }
 
-// soon has Slurm begin again in a few seconds what it put back into the queue: by itself it waits
-// two minutes. In the same second as its end a node refuses a job as one that was revoked.
+// soon makes Slurm start a job that was requeued within a few seconds; by itself it waits two
+// minutes. In the second in which it ended, a node refuses a job as revoked.
 func (r *run) soon() {
 	for _, job := range strings.Fields(r.says("squeue", "--noheader", "--array", "--states=PENDING", "--jobs="+r.servers+","+r.array, "--format=%i")) {
 		if time.Since(r.hurried[job]) > time.Minute {
@@ -333,7 +336,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// port returns one that is free on the loopback interface.
+// port returns a free port of the loopback interface.
 func (c *cluster) port() int {
 	c.t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -357,7 +360,7 @@ func (c *cluster) eventually(what string, is func() bool) {
 	}
 }
 
-// pids returns the processes of kintsugi on this cluster whose arguments have a part.
+// pids returns the processes of kintsugi on this cluster that have part in their arguments.
 func (r *run) pids(part string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

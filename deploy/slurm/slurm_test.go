@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package slurm has the scripts that run Kintsugi under Slurm, and what shows that they do.
+// Package slurm has the scripts that run Kintsugi under Slurm, and their tests.
 package slurm
 
 import (
@@ -18,7 +18,7 @@ import (
 
 var onSlurm = flag.Bool("slurm", false, "run on a Slurm that is started on this machine")
 
-// A script that does not parse is found wherever there is a bash.
+// On any machine with a bash, a script that does not parse is found.
 func TestTheScriptsAreBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -31,7 +31,8 @@ func TestTheScriptsAreBash(t *testing.T) {
 	}
 }
 
-// On a Slurm of its own, each of these begins with the command that a user types, and ends with all jobs completed.
+// Each of these begins with the command that a user types, on a Slurm of its own, and ends with all
+// jobs completed.
 func TestRunsUnderSlurm(t *testing.T) {
 	if !*onSlurm {
 		t.Skip("make slurm starts a Slurm on this machine, and these runs on it")
@@ -54,14 +55,15 @@ func TestRunsUnderSlurm(t *testing.T) {
 			c.t = t
 			story.tell(c)
 		}) {
-			break // what the cluster is in is not known
+			break // the state of the cluster is not known
 		}
 		c.t = t
 	}
 	c.t = t
 }
 
-// settings returns those of a run of so many servers, two workers and so many steps of a tenth of a second.
+// settings returns the settings of a run with that many servers, two workers and that many steps of
+// a tenth of a second.
 func settings(servers, steps int) string {
 	return fmt.Sprintf("model: mlp\nservers: %d\nworkers: 2\nsteps: %d\ngradient-time: 100ms\nblas: builtin\n", servers, steps)
 }
@@ -76,7 +78,7 @@ func (r *run) reaches(step uint64) {
 	})
 }
 
-// ends waits for the end of all jobs, which must have completed, and returns what is recorded of the run.
+// ends waits for the end of all jobs, which must have completed, and returns the record of the run.
 func (r *run) ends(steps int) *record.Run {
 	r.t.Helper()
 	r.eventually(r.name+" has ended", func() bool {
@@ -188,8 +190,8 @@ func memoryOutside(c *cluster) {
 	})
 }
 
-// noticeOfServers is the end of a time limit, or the loss of all nodes by preemption, as servers
-// see it: SIGTERM to steps.
+// noticeOfServers is how servers see the end of a time limit, or the preemption of all nodes: as
+// SIGTERM to steps.
 func noticeOfServers(c *cluster) {
 	r := c.submit("notice", settings(2, 400))
 	r.reaches(50)

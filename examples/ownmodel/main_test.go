@@ -16,7 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// run itself compares the bits of the calm run and of the other.
+// run itself compares the bits of the undisturbed run with those of the other.
 func TestTheExampleSurvivesADeathAndSaysSo(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), &out); err != nil {
@@ -36,7 +36,7 @@ func TestTheRegressionFindsItsPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range r.params { // the least squares are within 3·0.1·√3/√1024 ≈ 0.02, and Adam goes on jumping about them at a constant rate
+	for i, p := range r.params { // the least squares are within 3·0.1·√3/√1024 ≈ 0.02, and with a constant rate Adam keeps moving around them
 		if math.Abs(float64(p-plane[i])) > 0.1 {
 			t.Errorf("parameter %d is %.3f, want about %v", i, p, plane[i])
 		}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// BenchmarkSgemm asks how fast one thread computes the products of our models, and how the implementations
-// compare: they take turns within one iteration, so that a busy machine slows all of them. It reports the
-// median rate of each and, where there is OpenBLAS, the median ratio to it.
+// BenchmarkSgemm measures how fast one thread computes the products of our models. The
+// implementations take turns within an iteration, so that a busy machine slows all of them. It
+// reports the median rate of each and, if there is an OpenBLAS, the median ratio to it.
 func BenchmarkSgemm(b *testing.B) {
 	for _, s := range []struct {
 		what           string

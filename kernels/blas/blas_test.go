@@ -100,8 +100,8 @@ func near(t *testing.T, impl Implementation, what string, got, want []float64, b
 	}
 }
 
-// TestVectorOperationsAgreeWithGonum covers what a library overrides besides products, with strides of
-// both signs (but for the outer products: gonum's is wrong with negative ones).
+// TestVectorOperationsAgreeWithGonum covers what a library overrides besides products, with strides
+// of both signs (except for outer products, as gonum's is wrong with negative ones).
 func TestVectorOperationsAgreeWithGonum(t *testing.T) {
 	reference := serial{}
 	for _, impl := range opened(t) {
@@ -132,7 +132,7 @@ func TestVectorOperationsAgreeWithGonum(t *testing.T) {
 	}
 }
 
-// TestOneThreadOfGonumGivesTheSameBitsForAnyGOMAXPROCS is what makes gonum the reference.
+// TestOneThreadOfGonumGivesTheSameBitsForAnyGOMAXPROCS is why gonum can be the reference.
 func TestOneThreadOfGonumGivesTheSameBitsForAnyGOMAXPROCS(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const m, n, k = 130, 500, 70
@@ -153,15 +153,14 @@ func TestOneThreadOfGonumGivesTheSameBitsForAnyGOMAXPROCS(t *testing.T) {
 	}
 }
 
-// TestProductsRepeatAtAnyAlignment guards the promise that equal parameters in another buffer give an
-// equal gradient.
+// TestProductsRepeatAtAnyAlignment: equal parameters in another buffer must give an equal gradient.
 func TestProductsRepeatAtAnyAlignment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	const m, n, k = 33, 65, 129
 	a, b := random(rng, m*k), random(rng, k*n)
 	for _, impl := range opened(t) {
 		if impl == (Implementation)(parallel{}) {
-			continue // it makes no such promise
+			continue // it does not promise that
 		}
 		for trial := range 4 {
 			tA, lda, tB, ldb := gonumblas.NoTrans, k, gonumblas.NoTrans, n

@@ -10,7 +10,7 @@ import (
 	gonumblas "gonum.org/v1/gonum/blas"
 )
 
-// a task is a product with all its operands.
+// A task is a product with all its operands.
 type task struct {
 	tA, tB        gonumblas.Transpose
 	m, n, k       int
@@ -19,7 +19,7 @@ type task struct {
 	lda, ldb, ldc int
 }
 
-// draw returns a product of the given size with random values and gaps between rows. C is full of NaN where
+// draw returns a product of the given size with random values and gaps between rows. C is NaN where
 // it must not be read.
 func draw(rng *rand.Rand, transposes, m, n, k int) *task {
 	p := &task{tA: gonumblas.NoTrans, tB: gonumblas.NoTrans, m: m, n: n, k: k}
@@ -48,14 +48,14 @@ func (p *task) String() string {
 	return fmt.Sprintf("%c%c %d×%d×%d, alpha %g, beta %g, strides %d %d %d", p.tA, p.tB, p.m, p.n, p.k, p.alpha, p.beta, p.lda, p.ldb, p.ldc)
 }
 
-// by returns C as impl computes it; gaps between rows belong to it.
+// by returns C as impl computes it, including the gaps between rows.
 func (p *task) by(impl Implementation) []float32 {
 	c := slices.Clone(p.c)
 	impl.Sgemm(p.tA, p.tB, p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta, c, p.ldc)
 	return c
 }
 
-// byDefinition returns C by the order that the comments of builtin and gemm_body.h write down.
+// byDefinition computes C in the order that the comments of builtin and gemm_body.h define.
 func (p *task) byDefinition(fused bool) []float32 {
 	multiplyAdd := func(a, b, c float32) float32 { return float32(a*b) + c }
 	if fused {
@@ -122,7 +122,8 @@ func checkBits(t *testing.T, p *task) {
 	}
 }
 
-// TestBuiltinHasTheBitsOfItsDefinition for each tile and each way to copy, on every instruction set.
+// TestBuiltinHasTheBitsOfItsDefinition, for each tile and each way to copy, with every instruction
+// set.
 func TestBuiltinHasTheBitsOfItsDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	step, trials := 1, 60
@@ -134,7 +135,7 @@ func TestBuiltinHasTheBitsOfItsDefinition(t *testing.T) {
 			checkBits(t, draw(rng, m+n, m, n, 1+rng.IntN(40)))
 		}
 	}
-	for transposes := range 4 { // over the edges of blocks: 256 of k, 288 of m, 512 of n
+	for transposes := range 4 { // across the edges of blocks: 256 of k, 288 of m, 512 of n
 		for i, size := range [][3]int{{1, 1, 300}, {3, 530, 20}, {300, 5, 20}, {60, 40, 260}, {290, 515, 3}, {5, 7, 400}, {13, 70, 513}, {6, 25, 784}, {2, 512, 385}} {
 			if testing.Short() && i%4 != transposes {
 				continue
@@ -147,8 +148,8 @@ func TestBuiltinHasTheBitsOfItsDefinition(t *testing.T) {
 	}
 }
 
-// TestBuiltinIsWithinItsBound: with u = 2⁻²⁴ and whatever order, the error is at most (k + 3)·u times the sum of
-// the absolute terms, to first order; 1 % covers the rest.
+// TestBuiltinIsWithinItsBound: with u = 2⁻²⁴ and any order, the error is at most (k + 3)·u times
+// the sum of the absolute terms, to first order. 1 % covers the rest.
 func TestBuiltinIsWithinItsBound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	trials := 40
@@ -200,7 +201,8 @@ func TestBuiltinGivesEqualBitsForAnyNumberOfThreads(t *testing.T) {
 	}
 }
 
-// TestBuiltinPassesOnWhatIsNotFinite: one NaN or infinity reaches its row or column, times 0 too, and nothing else.
+// TestBuiltinPassesOnWhatIsNotFinite: a NaN or infinity reaches its row or column, even times 0,
+// and nothing else.
 func TestBuiltinPassesOnWhatIsNotFinite(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	for trial := range 100 {
@@ -222,9 +224,9 @@ func TestBuiltinPassesOnWhatIsNotFinite(t *testing.T) {
 					want := 0.0
 					switch {
 					case i == row:
-						want = math.Inf(-1) // by 1 or +Inf
+						want = math.Inf(-1) // 1 times infinity
 					case j == column:
-						want = math.NaN() // 0 by +Inf
+						want = math.NaN() // 0 times infinity
 					}
 					got := float64(c[i*p.ldc+j])
 					if got != want && !(math.IsNaN(got) && math.IsNaN(want)) {

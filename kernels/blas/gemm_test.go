@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestGemmIsTheProductOfItsLibrary and may be called from many goroutines at once.
+// TestGemmIsTheProductOfItsLibrary: it is, and it may be called from many goroutines at once.
 func TestGemmIsTheProductOfItsLibrary(t *testing.T) {
 	const m, n, k = 19, 45, 33
 	rng := rand.New(rand.NewPCG(9, 10))

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// One chunk, with feedback as a worker does it; bytes are those of its float32.
+// BenchmarkEncode encodes a chunk with feedback, as a worker does. Bytes are those of its float32.
 func BenchmarkEncode(b *testing.B) {
 	const n = 65536
 	x, carry, residual := drawn(0, n, 1), drawn(0, n, 2), make([]float32, n)
@@ -25,7 +25,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// A frame; bytes are those of its payload.
+// BenchmarkPack packs a frame. Bytes are those of its payload.
 func BenchmarkPack(b *testing.B) {
 	for _, spec := range []string{"fp32+s2", "fp32+huff0", "bf16+huff0", "int8+huff0"} {
 		for _, kind := range []int{0, 1} {
@@ -55,8 +55,8 @@ func BenchmarkPack(b *testing.B) {
 	}
 }
 
-// What deciding takes, in parts of the time that a frame takes to encode and check-sum, which is what a worker does
-// with it besides sending: the two are timed in turns.
+// BenchmarkChoose measures the time of choosing a stage, relative to the time in which a worker
+// encodes a frame and computes its checksum. The two are timed in turn.
 func BenchmarkChoose(b *testing.B) {
 	for _, spec := range []string{"bf16", "int8", "topk:0.01"} {
 		b.Run(spec, func(b *testing.B) {

@@ -85,8 +85,8 @@ func TestTheResidualIsWhatDecodingLacks(t *testing.T) {
 	})
 }
 
-// Rounding to a format that keeps the leading digits loses a number that float32 holds exactly, and so does
-// leaving a value out: decoded + residual is the value itself.
+// Rounding to a format that keeps the leading digits loses a number that float32 holds exactly, and
+// so does leaving a value out: decoded + residual is the value itself.
 func TestRoundingAndLeavingOutLoseNothing(t *testing.T) {
 	for _, spec := range []string{"fp32", "bf16", "fp16", "topk:0.1", "topk:0.1:fp32", "int8"} {
 		c := mustParse(t, spec)
@@ -145,8 +145,8 @@ func TestTheSeedDecidesWhatIsDrawn(t *testing.T) {
 	}
 }
 
-// The mean of m roundings of one value to levels that are s apart has a standard deviation of at most s/(2√m). Six of
-// them are exceeded by one in 5·10⁸, and there are 512 values.
+// The mean of m roundings of a value to levels with distance s has a standard deviation of at most
+// s/(2√m). One value in 5·10⁸ exceeds six of these, and there are 512 values.
 func TestStochasticRoundingIsRightOnAverage(t *testing.T) {
 	const rounds = 400
 	c, x := mustParse(t, "int8:stochastic"), drawn(0, 512, 4)
@@ -190,7 +190,7 @@ func TestTopKSendsTheLargest(t *testing.T) {
 	}
 }
 
-// A frame of top-k one percent is at least a hundred times smaller than its float32.
+// A frame of top-k with one percent is at least a hundred times smaller than its float32.
 func TestTopKOnePercentIsAHundredTimesSmaller(t *testing.T) {
 	c := mustParse(t, "topk:0.01")
 	for _, n := range []int{16384, 65536} {
@@ -227,11 +227,11 @@ func TestShapesOfPowerSGD(t *testing.T) {
 		{1200, 25, 2, 48, 25, 2},      // a convolution
 		{120, 1, 2, 120, 1, 1},        // a vector, exactly
 		{2048, 2048, 2, 64, 32, 2},    // one row, as a square
-		{384, 128, 2, 24, 16, 2},      // three rows: 262 numbers, as a square 80
+		{384, 128, 2, 24, 16, 2},      // three rows: 262 numbers; as a square 80
 		{241, 400, 2, 241, 1, 1},      // a piece of a row whose length is prime
 		{12, 4, 4, 12, 1, 1},          // a rank that the matrix cannot have
 		{4096, 64, 31, 64, 64, 31},    // the largest rank that saves something
-		{4096, 64, 32, 4096, 1, 1},    // saves nothing
+		{4096, 64, 32, 4096, 1, 1},    // would save nothing
 	} {
 		p := powerSGD{c.rank}
 		if rows, cols, rank := p.shape(c.n, c.rowLen); rows != c.rows || cols != c.cols || rank != c.sent {
@@ -240,8 +240,8 @@ func TestShapesOfPowerSGD(t *testing.T) {
 	}
 }
 
-// Two iterations come close to the best approximation, which is that of the singular value decomposition:
-// where each singular value is about 0.8 of the one before, within a fifth of its error.
+// Two iterations come close to the best approximation, that of the singular value decomposition. If
+// each singular value is about 0.8 of the one before, they come within a fifth of its error.
 func TestPowerSGDIsCloseToTheBestApproximation(t *testing.T) {
 	const rows, cols = 64, 96
 	for _, rank := range []int{1, 2, 4} {
@@ -282,8 +282,8 @@ func TestPowerSGDIsCloseToTheBestApproximation(t *testing.T) {
 	}
 }
 
-// A matrix of a lower rank is sent as it is, up to the rounding of its factors: 2⁻²⁴ of each of two numbers and a
-// product, and of a difference.
+// A matrix of lower rank is sent exactly, up to the rounding of its factors: 2⁻²⁴ of each of two
+// numbers and a product, and of a difference.
 func TestPowerSGDKeepsMatricesOfItsRank(t *testing.T) {
 	const rows, cols = 40, 50
 	x := make([]float32, rows*cols)
@@ -305,7 +305,7 @@ func TestExactCodecsKeepEveryBit(t *testing.T) {
 	}
 }
 
-// TestSparseSendsEveryBitOfWhatIsNotZero for every kind of values, at every length of a gap.
+// TestSparseSendsEveryBitOfWhatIsNotZero, for every kind of values and every length of a gap.
 func TestSparseSendsEveryBitOfWhatIsNotZero(t *testing.T) {
 	c := mustParse(t, "sparse")
 	for kind := range kinds {
@@ -334,15 +334,15 @@ func TestSparseSendsEveryBitOfWhatIsNotZero(t *testing.T) {
 	}
 }
 
-// Every build and every machine encodes to the same bytes, PowerSGD included: a product that was fused with a
-// sum would change them.
+// Every build and every machine encodes to the same bytes, also with PowerSGD, where a fused
+// product and sum would change them.
 func TestRecordedPayloads(t *testing.T) {
 	for spec, want := range map[string]uint32{
 		"int8": 0xef8cb1f6, "int8:stochastic": 0x8fc5fc37, "sign": 0xed0896b3, "topk:0.1": 0xe6b17a74, "powersgd:3": 0x81a0c2e1,
 	} {
 		x := make([]float32, 4096)
 		for i := range x {
-			x[i] = float32(int32(mix(uint64(i)))) * 0x1p-31 * float32(1+i%7) // no functions that differ between machines
+			x[i] = float32(int32(mix(uint64(i)))) * 0x1p-31 * float32(1+i%7) // only functions that are the same on all machines
 		}
 		if got := crc32.ChecksumIEEE(mustParse(t, spec).Encode(nil, x, nil, 64, 5)); got != want {
 			t.Errorf("%s: the payload has the CRC %#x, recorded is %#x", spec, got, want)

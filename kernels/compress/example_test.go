@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// A worker sends one value of four at a time; what it leaves out comes with the next push that is counted.
+// A worker sends one value of four at a time. What it leaves out is sent with later pushes, once
+// this one is counted.
 func ExampleFeedback() {
 	codec, err := compress.Parse("topk:0.25")
 	if err != nil {
@@ -47,7 +48,7 @@ func ExampleFeedback() {
 	// left: 0
 }
 
-// The lossless stage packs the payload of a whole frame, if that makes it smaller.
+// The lossless stage packs the payload of a whole frame if that makes it smaller.
 func ExampleCodec_Pack() {
 	codec, err := compress.Parse("fp32+auto")
 	if err != nil {

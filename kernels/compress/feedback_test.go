@@ -30,7 +30,7 @@ func pushOf(version int) kintsugi.PushID {
 	return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: kintsugi.Step(version)}
 }
 
-// send encodes a whole gradient and returns what the server makes of it.
+// send encodes a whole gradient and returns what the server decodes.
 func send(f *Feedback, id kintsugi.PushID, grads []float32) (payload []byte, got []float32) {
 	got = make([]float32, len(grads))
 	for i, c := range f.layout.Chunks {
@@ -47,9 +47,9 @@ func saved(f *Feedback) []float32 {
 	return x
 }
 
-// Whatever is counted, dropped, repeated, or restored, and in whatever order: what was applied and what is
-// still to be sent make all gradients that were counted. With small whole numbers and codecs that send
-// values as they are, to the last bit.
+// Pushes are counted, dropped, repeated and restored in any order: what was applied and what is
+// still to be sent add up to all gradients that were counted. With small whole numbers, and codecs
+// that send values exactly, this holds to the last bit.
 func TestNothingCountedIsLost(t *testing.T) {
 	layout := testLayout(t)
 	for _, spec := range []string{"topk:0.05:fp32", "topk:0.4:fp32", "bf16", "topk:0.1"} {
@@ -95,7 +95,7 @@ func TestNothingCountedIsLost(t *testing.T) {
 					open = slices.Delete(open, i, i+1)
 					if !rapid.Bool().Draw(t, "counted") {
 						f.Dropped(s.id)
-						f.Counted(s.id) // news of a push that is closed changes nothing
+						f.Counted(s.id) // a message about a closed push changes nothing
 						return
 					}
 					f.Counted(s.id)
@@ -104,7 +104,7 @@ func TestNothingCountedIsLost(t *testing.T) {
 					add(applied, applied, s.value)
 				},
 				"restore": func(t *rapid.T) {
-					f.Restore(saved(f)) // as of now: open pushes are void
+					f.Restore(saved(f)) // from its own state, which makes open pushes void
 					open = nil
 				},
 			})
@@ -112,15 +112,15 @@ func TestNothingCountedIsLost(t *testing.T) {
 	}
 }
 
-// Codecs whose values are not sent as they are lose what the float32 sums round: at most half a unit in the last
-// place of each of the numbers that are added up, and here none exceeds 2¹².
+// Codecs that do not send values exactly lose what the float32 sums round: at most half a unit in
+// the last place of each number that is added, and none exceeds 2¹² here.
 func TestEveryCodecConservesTheGradients(t *testing.T) {
 	const steps, bound = 200, 4 * 200 * 0x1p12 * 0x1p-24
 	layout := testLayout(t)
 	for _, spec := range allSpecs {
 		f := NewFeedback(mustParse(t, spec), layout, 1)
 		rng := rand.New(rand.NewPCG(1, 2))
-		sum := make([]float64, layout.Values) // of gradients counted, less what was applied
+		sum := make([]float64, layout.Values) // of counted gradients, minus what was applied
 		for version := range steps {
 			grads := make([]float32, layout.Values)
 			for i := range grads {
@@ -207,8 +207,8 @@ func TestADroppedPushLeavesTheResidualAsItWas(t *testing.T) {
 	}
 }
 
-// A worker may be interrupted in the middle of a push; whatever is said of it then, chunks that were never
-// encoded keep their residual.
+// A worker may be interrupted in the middle of a push. Whatever becomes of it, chunks that were
+// never encoded keep their residual.
 func TestChunksThatWereNotEncodedKeepTheirResidual(t *testing.T) {
 	layout := testLayout(t)
 	f := NewFeedback(mustParse(t, "int8"), layout, 1)
@@ -230,7 +230,7 @@ func TestChunksThatWereNotEncodedKeepTheirResidual(t *testing.T) {
 func TestTheSavedResidualIsTheSameEachTime(t *testing.T) {
 	layout := testLayout(t)
 	f := NewFeedback(mustParse(t, "sign"), layout, 1)
-	for version := range 4 { // each leaves something, and another push takes it
+	for version := range 4 { // each leaves something, which the next push takes
 		send(f, pushOf(version), drawn(0, layout.Values, uint64(version)))
 		f.Counted(pushOf(version))
 		send(f, pushOf(10+version), drawn(0, layout.Values, uint64(version)))
@@ -272,7 +272,7 @@ func TestDropGivesTheResidualUpAndSaysHowMuch(t *testing.T) {
 	send(f, pushOf(0), grads)
 	f.Counted(pushOf(0))
 	want := math.Sqrt(kernels.SquaredNorm(saved(f)))
-	send(f, pushOf(1), grads) // holds the residual now
+	send(f, pushOf(1), grads) // this push has the residual now
 	if got := f.Drop(); got != want || got == 0 {
 		t.Errorf("dropped %g of %g", got, want)
 	}
@@ -315,7 +315,8 @@ func TestWithoutFeedbackNothingIsKept(t *testing.T) {
 	}
 }
 
-// With one push open at a time two arrays of the model's size go round, however many pushes there are.
+// With one open push at a time, two arrays of the model's size are enough, however many pushes
+// there are.
 func TestOneOpenPushNeedsTwoArrays(t *testing.T) {
 	layout := testLayout(t)
 	f := NewFeedback(mustParse(t, "int8"), layout, 1)
@@ -334,9 +335,9 @@ func TestOneOpenPushNeedsTwoArrays(t *testing.T) {
 	}
 }
 
-// Workers whose optima differ meet at the mean of them. At that point their gradients are not zero, and only the
-// sum of them is: a codec that shrinks each of them in its own way stops elsewhere unless what it leaves out
-// is fed back.
+// Workers with different optima meet at the mean of them. There, only the sum of their gradients is
+// zero. A codec that shrinks each of them differently stops elsewhere, unless what it leaves out is
+// fed back.
 func TestFeedbackFindsTheMinimumWhereCodecsAloneDoNot(t *testing.T) {
 	layout := testLayout(t)
 	for _, spec := range []string{"sign", "topk:0.05", "powersgd:1", "int8"} {
@@ -347,7 +348,7 @@ func TestFeedbackFindsTheMinimumWhereCodecsAloneDoNot(t *testing.T) {
 	}
 }
 
-// distanceToMinimum returns how far from the minimum of the mean of ‖w − tᵢ‖²/2 four workers end.
+// distanceToMinimum returns how far four workers end from the minimum of the mean of ‖w − tᵢ‖²/2.
 func distanceToMinimum(t *testing.T, layout *kintsugi.Layout, spec string) float64 {
 	const workers, steps = 4, 800
 	w, mean := make([]float32, layout.Values), make([]float32, layout.Values)

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// hexBlocks returns the blocks of the formats page that are written in hexadecimal, by the name of each line.
+// hexBlocks returns the blocks in hexadecimal on the formats page, by the name in each line.
 func hexBlocks(t *testing.T, heading string) map[string][]byte {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/formats.md")
@@ -36,7 +36,7 @@ func hexBlocks(t *testing.T, heading string) map[string][]byte {
 	return samples
 }
 
-// The samples on the page are what the codecs write, and every later release must read.
+// The samples on the page are what the codecs write, and what every later release must read.
 func TestTheFormatsPageShowsWhatIsWritten(t *testing.T) {
 	samples := hexBlocks(t, "## Payloads")
 	x := []float32{1, -2, 0, 0.5}
@@ -79,8 +79,8 @@ func TestTheFormatsPageShowsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// packedSample is the payload that the files of testdata were packed from: an exponent that varies, digits that do
-// not compress, and a third of zeros.
+// packedSample returns the payload from which the files of testdata were packed: with an exponent
+// that varies, digits that do not compress, and a third of zeros.
 func packedSample(t *testing.T, spec string) (Codec, []byte) {
 	x := make([]float32, 3000)
 	for i := range x[:2000] {
@@ -90,7 +90,7 @@ func packedSample(t *testing.T, spec string) (Codec, []byte) {
 	return c, c.Encode(nil, x, nil, 1, 0)
 }
 
-// Files of the first release stay readable, whatever a later one or the library packs them to.
+// Files of the first release stay readable, whatever a later release or library packs them to.
 func TestPackedSamplesStayReadable(t *testing.T) {
 	for _, s := range []struct {
 		file, spec string
@@ -109,12 +109,13 @@ func TestPackedSamplesStayReadable(t *testing.T) {
 	}
 }
 
-// Bytes of a packed payload may be damaged: then an error or other bytes come out, never more than allowed.
+// The bytes of a packed payload may be damaged. Then there is an error, or other bytes result, but
+// never more than allowed.
 func TestDamagedBytesDoNoHarm(t *testing.T) {
 	for _, spec := range []string{"fp32+s2", "bf16+huff0", "int8+huff0"} {
 		c, payload := packedSample(t, spec)
 		packed, s := c.Pack(nil, payload)
-		for i := 0; i < len(packed); i += 1 + i/64 { // most of all where the tables and lengths are
+		for i := 0; i < len(packed); i += 1 + i/64 { // mostly where the tables and lengths are
 			damaged := bytes.Clone(packed)
 			damaged[i] ^= byte(1 + mix(uint64(i))%255)
 			if got, err := Unpack(nil, s, c.Encoding(), damaged, len(payload)); err == nil && len(got) > len(payload) {

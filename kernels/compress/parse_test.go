@@ -74,7 +74,7 @@ func TestWrongSpecsAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-// A spec is an error, or a codec whose name is a spec of itself, and that encodes what it is given.
+// A spec is an error, or a codec whose name is a spec of itself, and whose payloads decode.
 func FuzzParse(f *testing.F) {
 	for _, s := range append(allSpecs, "int8-nofeedback+s2", "topk:1e-300", "topk:0x1p-3", "powersgd:64+auto", "+", ":", "-nofeedback") {
 		f.Add(s)

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// decoded is docs/formats.md read aloud: one value after the other, and no thought of speed.
+// decoded follows docs/formats.md: one value after the other, without regard to speed.
 func decoded(e kernels.Encoding, n int, payload []byte) []float32 {
 	x := make([]float32, n)
 	float := func(at int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(payload[at:])) }
@@ -84,7 +84,8 @@ func referenceFP16(h uint16) float32 {
 	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
 }
 
-// largest returns the indices of the k values of x of largest magnitude, the lower one of equals, in order.
+// largest returns the indices of the k values of x with the largest magnitudes, in order. Of equal
+// ones, the lower index counts.
 func largest(x []float32, k int) []int {
 	at := make([]int, len(x))
 	for i := range at {
@@ -132,7 +133,7 @@ var kinds = []struct {
 	{"tiny", func(rng *rand.Rand, _ int) float32 { return math.Float32frombits(rng.Uint32() & 0x800fffff) }},
 }
 
-// drawn returns n values of a kind, the same for the same seed.
+// drawn returns n values of a kind, which depend only on the seed.
 func drawn(kind, n int, seed uint64) []float32 {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	x := make([]float32, n)
@@ -146,12 +147,12 @@ func sameBits(x, y []float32) bool {
 	return slices.EqualFunc(x, y, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
 }
 
-// shapes are chunks: numbers of values, and the lengths of their tensors' rows.
+// shapes are chunks: numbers of values, and the row lengths of their tensors.
 var shapes = []struct{ n, rowLen int }{
 	{1, 1}, {10, 1}, {15, 5}, {241, 400}, {255, 51}, {256, 1}, {257, 257}, {384, 128}, {1000, 10}, {1200, 25}, {4096, 64}, {6144, 6144}, {8191, 1}, {65536, 1024},
 }
 
-// allSpecs are codecs that differ in arithmetic, one of each form at least.
+// allSpecs are codecs with different arithmetic, at least one of each form.
 var allSpecs = []string{
 	"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "topk:0.01", "topk:0.3", "topk:1", "topk:0.01:fp32", "powersgd:1", "powersgd:4", "sparse",
 }

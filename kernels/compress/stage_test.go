@@ -12,7 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// frame returns the payload of chunks of one kind, as a frame holds them.
+// frame returns the payload of chunks of one kind, as a frame has them.
 func frame(t testing.TB, spec string, kind int) (Codec, []byte) {
 	t.Helper()
 	c := mustParse(t, spec)
@@ -60,9 +60,9 @@ func TestWhatIsPackedIsUnpacked(t *testing.T) {
 	}
 }
 
-// What packing saves, in parts of the payload, and what auto chooses.
+// The cases say what packing saves, relative to the payload, and what auto chooses.
 func TestPackedSizes(t *testing.T) {
-	const normal, layered, either = 0, 1, Stage(255) // either: what is promised is close to the least
+	const normal, layered, either = 0, 1, Stage(255) // either: both are close
 	for _, c := range []struct {
 		spec     string
 		kind     int
@@ -126,8 +126,8 @@ func TestUnpackRefusesWhatIsNotPacked(t *testing.T) {
 	}
 }
 
-// A length that bytes claim to have takes no memory: two gigabytes here, where four bytes are allowed. What is
-// taken is for the error, and for tables of the decoder.
+// A length that bytes merely claim takes no memory: two gigabytes here, while four bytes are
+// allowed. The memory that is used is for the error, and for tables of the decoder.
 func TestUnpackTakesNoMemoryForALengthThatIsOnlyClaimed(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0x07, 1, 2, 3}
 	for _, s := range []Stage{Plain, S2, Huff0} {
@@ -143,7 +143,7 @@ func TestUnpackTakesNoMemoryForALengthThatIsOnlyClaimed(t *testing.T) {
 	}
 }
 
-// Bytes that are not packed are an error, and no more than limit bytes come out.
+// Bytes that are not packed are an error, and no more than limit bytes are returned.
 func FuzzUnpack(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, spec := range []string{"fp32+s2", "fp32+huff0", "bf16+huff0", "int8+huff0"} {
@@ -172,7 +172,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// A payload of any bytes comes back as it was.
+// A payload of any bytes is unpacked to what it was.
 func FuzzPack(f *testing.F) {
 	f.Add(uint8(1), []byte("a payload that is a payload that is a payload"))
 	f.Add(uint8(0), make([]byte, 64))

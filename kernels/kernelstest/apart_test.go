@@ -6,7 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// The fastest device of the host behind the obvious accelerator: the test of accelerators, tested.
+// The test of accelerators is tested with the host's fastest device behind the obvious accelerator.
 func TestTheObviousAcceleratorKeepsTheContract(t *testing.T) {
 	RunArrays(t, Apart(kernels.Best()))
 }

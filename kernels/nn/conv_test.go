@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// guarded returns n values inside a larger array of NaN, at an address that is no multiple of a
+// guarded returns n values inside a larger array of NaN, at an address that is not a multiple of a
 // vector, and a function that reports whether the values around are still NaN.
 func guarded(rng *rand.Rand, n int) (s []float32, untouched func() bool) {
 	const around = 64
@@ -50,7 +50,7 @@ func fill(rng *rand.Rand, s []float32) []float32 {
 	return s
 }
 
-// sum is a sum of products in float64, with what bounds the error of one in float32.
+// sum is a sum of products in float64, with a bound on the error of the same sum in float32.
 type sum struct {
 	value, absolute float64
 	terms           int
@@ -68,7 +68,8 @@ func (s *sum) far(v float32) bool {
 	return !(math.Abs(float64(v)-s.value) <= float64(s.terms+1)*0x1p-24*s.absolute)
 }
 
-// plain returns the result of filter f at row r and column q of the convolution of an image, without bias.
+// plain returns the result of filter f at row r and column q of the convolution of an image,
+// without bias.
 func plain(c *Conv, x, w []float32, f, r, q int) (s sum) {
 	for ch := range c.Channels {
 		for ky := range c.Kernel {
@@ -83,7 +84,8 @@ func plain(c *Conv, x, w []float32, f, r, q int) (s sum) {
 	return s
 }
 
-// geometries are what the tests of convolutions run on: those of the models in small, and drawn ones.
+// geometries are the convolutions of the tests: small versions of those of the models, and drawn
+// ones.
 func geometries(rng *rand.Rand) []*Conv {
 	all := []*Conv{
 		NewConv(1, 28, 28, 6, 5, 2, 2, true), NewConv(6, 14, 14, 16, 5, 0, 2, true), NewConv(3, 14, 14, 9, 3, 1, 2, true),
@@ -106,7 +108,7 @@ func geometries(rng *rand.Rand) []*Conv {
 	return all
 }
 
-// convRun runs a convolution forward and backward on arrays that are guarded.
+// convRun runs a convolution forward and backward on guarded arrays.
 type convRun struct {
 	*Conv
 	n          int
@@ -242,14 +244,14 @@ func (r *convRun) checkBackward() error {
 	return nil
 }
 
-// TestConvolutionsDoNotDependOnAddresses runs the same convolution on arrays that lie elsewhere.
+// TestConvolutionsDoNotDependOnAddresses runs the same convolution on arrays at other addresses.
 func TestConvolutionsDoNotDependOnAddresses(t *testing.T) {
 	for _, dev := range Devices() {
 		c := NewConv(3, 14, 15, 9, 3, 1, 2, true)
 		var want *convRun
 		for shift := range uint64(4) {
 			r := newConvRun(rand.New(rand.NewPCG(5, 5)), c, 3, true)
-			if want != nil { // the same values, elsewhere
+			if want != nil { // the same values, at other addresses
 				r = newConvRun(rand.New(rand.NewPCG(5, 6+shift)), c, 3, true)
 				copy(r.x, want.x)
 				copy(r.w, want.w)
@@ -277,7 +279,7 @@ func TestConvolutionsDoNotDependOnAddresses(t *testing.T) {
 	}
 }
 
-// TestAConvolutionChecksItsArguments: what C would read past the end of.
+// TestAConvolutionChecksItsArguments: in C, wrong ones would be read past the end.
 func TestAConvolutionChecksItsArguments(t *testing.T) {
 	for _, dev := range Devices() {
 		for name, spoil := range map[string]func(r *convRun){

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// odd draws values among which are those that code forgets.
+// odd draws values, including those that code often forgets.
 func odd(rng *rand.Rand, s []float32) []float32 {
 	special := []float32{0, float32(math.Copysign(0, -1)), float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)),
 		math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.MaxFloat32, 1, -1}
@@ -21,7 +21,7 @@ func odd(rng *rand.Rand, s []float32) []float32 {
 
 func sameValues(a, b []float32) int {
 	for i := range a {
-		// Which of two NaN an addition keeps is the processor's choice.
+		// Which of two NaN an addition keeps is up to the processor.
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) && (a[i] == a[i] || b[i] == b[i]) {
 			return i
 		}
@@ -72,7 +72,7 @@ func compare(t *testing.T, rng *rand.Rand, dev Device, what string, n int, run f
 	}
 }
 
-// TestReLUKeepsNaNAndGivesPositiveZero is what Host is compared with.
+// TestReLUKeepsNaNAndGivesPositiveZero checks Host, with which the others are compared.
 func TestReLUKeepsNaNAndGivesPositiveZero(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	x := []float32{1, -1, float32(math.Copysign(0, -1)), 0, inf, -inf, nan}
@@ -149,7 +149,7 @@ func TestCrossEntropyIsItsDefinition(t *testing.T) {
 		for j, z := range row {
 			p := math.Exp(float64(z)-float64(row[label])) / total
 			if j == int(label) {
-				p = -(total - 1) / total // not 1/total − 1: it may be tiny
+				p = -(total - 1) / total // not 1/total − 1, as the result may be tiny
 			}
 			if got := float64(d[3*r+j]); !(math.Abs(got-0.5*p) <= 1e-6*math.Abs(0.5*p)) {
 				t.Errorf("row %d: the gradient for logit %d is %g; want %g", r, j, got, 0.5*p)

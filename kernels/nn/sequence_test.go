@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestExp32IsWithinTwoUnits tries a million values all over the interval, and what is outside.
+// TestExp32IsWithinTwoUnits tries a million values in the interval, and some outside.
 func TestExp32IsWithinTwoUnits(t *testing.T) {
 	worst := 0.0
 	for i := range 1_000_000 {
@@ -38,7 +38,7 @@ func TestGELUIsWithinItsBound(t *testing.T) {
 	for i := range 200_000 {
 		x := float32(-20 + 40*float64(i)/200_000)
 		if i%100 == 0 {
-			x *= float32(i) / 4 // far out
+			x *= float32(i) / 4 // far outside
 		}
 		y, dx := []float32{0}, []float32{0}
 		Host.GELU(y, []float32{x})

@@ -6,7 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/stream"
 )
 
-// Whatever the sizes and parts, what is to be written is written to the last byte, and nothing else is touched.
+// For all sizes and parts, everything that is to be written is written to the last byte, and
+// nothing else is touched.
 func TestMoveWritesAllOfWhatItIsGiven(t *testing.T) {
 	const guard = 0xa5
 	for _, n := range []int{0, 1, 63, 64, 65, 1000, 4096 + 17} {

@@ -34,7 +34,7 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// render returns the objects of a release that is called run, in the order of their files.
+// render returns the objects of a release with the name run, in the order of their files.
 func render(t *testing.T, c *chart.Chart, values string) (string, error) {
 	t.Helper()
 	given, err := loader.LoadValues(strings.NewReader(values))
@@ -58,7 +58,8 @@ func render(t *testing.T, c *chart.Chart, values string) (string, error) {
 	return all.String(), nil
 }
 
-// objects reads what is rendered as an API server of the newest version does that refuses unknown fields.
+// objects decodes rendered objects as an API server of the newest version does that refuses unknown
+// fields.
 func objects(t *testing.T, rendered string) []runtime.Object {
 	t.Helper()
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -120,7 +121,7 @@ func TestTheChartRendersWhatIsWrittenDown(t *testing.T) {
 	}
 }
 
-// A value that there is not, or of the wrong kind, is no release that does something else.
+// A value that does not exist, or has the wrong type, is refused.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for values, word := range map[string]string{
 		"run: {workers: none}":                  "workers",
@@ -143,7 +144,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// A field with a wrong name is found: else the test above shows nothing.
+// A field with a wrong name is found. Otherwise the test above would show nothing.
 func TestAFieldThatThereIsNotIsFound(t *testing.T) {
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	for _, o := range []string{

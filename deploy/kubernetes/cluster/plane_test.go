@@ -33,7 +33,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// Cluster is a control plane and its nodes.
+// cluster is a control plane with its nodes.
 type cluster struct {
 	t      *testing.T
 	dir    string
@@ -44,7 +44,7 @@ type cluster struct {
 	off    map[string]context.CancelFunc // turns a node off
 }
 
-// newCluster starts one. What is needed for it is built by make kubernetes.
+// newCluster starts a control plane. make kubernetes builds what it needs.
 func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	plane, binary := os.Getenv("KINTSUGI_PLANE"), os.Getenv("KINTSUGI_STATIC")
@@ -54,7 +54,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	if os.Getuid() != 0 {
 		t.Fatal("only root may change the root of a process: run it as root")
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(binary), "cluster-") // on the file system of the program, which roots of pods have a link to
+	dir, err := os.MkdirTemp(filepath.Dir(binary), "cluster-") // on the file system of the program, since pods' roots have a link to it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	for i := range nodes {
 		c.node(binary, i)
 	}
-	c.eventually(fmt.Sprintf("%d nodes are ready", nodes), func() bool { // or all pods would be on the first one that is
+	c.eventually(fmt.Sprintf("%d nodes are ready", nodes), func() bool { // otherwise all pods would be on the first node
 		list, err := c.client.CoreV1().Nodes().List(t.Context(), meta.ListOptions{})
 		return err == nil && len(list.Items) == nodes && !slices.ContainsFunc(list.Items, func(n core.Node) bool { return len(n.Status.Conditions) == 0 || len(n.Spec.Taints) > 0 })
 	})
@@ -156,7 +156,7 @@ func (c *cluster) startPlane(plane, binary string) {
 	})
 }
 
-// node adds one.
+// node starts a node.
 func (c *cluster) node(binary string, i int) {
 	c.t.Helper()
 	n := &Node{Name: fmt.Sprintf("node-%d", i), Number: i, Dir: c.path("pods"), Claims: c.path("claims"), Binary: binary, Client: c.client, Log: c.log}
@@ -177,7 +177,7 @@ func (c *cluster) node(binary string, i int) {
 	c.t.Cleanup(c.off[n.Name])
 }
 
-// volume adds one for a claim.
+// volume makes a volume for a claim.
 func (c *cluster) volume(name string) {
 	c.t.Helper()
 	_, err := c.client.CoreV1().PersistentVolumes().Create(c.t.Context(), &core.PersistentVolume{ObjectMeta: meta.ObjectMeta{Name: name}, Spec: core.PersistentVolumeSpec{
@@ -190,7 +190,7 @@ func (c *cluster) volume(name string) {
 }
 
 // apply makes objects as kubectl create does, with the API server's strictest validation. A claim
-// that is there already is kept.
+// that exists is kept.
 func (c *cluster) apply(rendered []byte) {
 	c.t.Helper()
 	c.each(rendered, func(r dynamic.ResourceInterface, o *unstructured.Unstructured) error {
@@ -202,8 +202,8 @@ func (c *cluster) apply(rendered []byte) {
 	})
 }
 
-// delete takes objects away as helm uninstall does, all at once, but for those that are kept, and
-// waits until no pod is left.
+// delete deletes objects as helm uninstall does, all at once, except those that are kept, and waits
+// until no pod is left.
 func (c *cluster) delete(rendered []byte) {
 	c.t.Helper()
 	background := meta.DeletePropagationBackground
@@ -219,7 +219,7 @@ func (c *cluster) delete(rendered []byte) {
 	})
 }
 
-// each does something with each object.
+// each calls f for each object.
 func (c *cluster) each(rendered []byte, f func(dynamic.ResourceInterface, *unstructured.Unstructured) error) {
 	c.t.Helper()
 	groups, err := restmapper.GetAPIGroupResources(c.client.Discovery())
@@ -249,7 +249,7 @@ func (c *cluster) each(rendered []byte, f func(dynamic.ResourceInterface, *unstr
 	}
 }
 
-// names keeps the roots of pods told of who is where: services have no address of their own here.
+// names keeps the hosts files in pods' roots up to date, since services have no addresses here.
 func (c *cluster) names(ctx context.Context) {
 	for ctx.Err() == nil {
 		pods, err := c.client.CoreV1().Pods("default").List(ctx, meta.ListOptions{})

@@ -20,8 +20,8 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The run of ../check/testdata/processes.values, to its end: pods of workers and servers are
-// evicted and killed, and a node is lost.
+// The run of ../check/testdata/processes.values goes on to its end, while pods of workers and
+// servers are evicted and killed, and a node is lost.
 func TestARunOutlivesItsPods(t *testing.T) {
 	c := newCluster(t, 4)
 	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "processes.yaml"))
@@ -41,8 +41,8 @@ func TestARunOutlivesItsPods(t *testing.T) {
 	c.kill(worker)
 	c.replaced("run-worker", 2, worker)
 
-	// Nodes are drained of two servers, one after the other: the budget has the second wait until
-	// the first has caught up.
+	// Two servers are drained from their nodes, one after the other. The disruption budget makes
+	// the second wait until the first has caught up.
 	server, next := c.pod("run-server", 1), c.pod("run-server", 2)
 	c.ready(3)
 	c.evict(server.Name)
@@ -71,8 +71,8 @@ func TestARunOutlivesItsPods(t *testing.T) {
 	}
 }
 
-// A release that is taken away in the middle of its run has a last checkpoint, long before the next
-// one is due, and one that is installed again goes on from it.
+// A release that is uninstalled in the middle of its run has a last checkpoint, long before the
+// next one is due. When it is installed again, the run goes on from it.
 func TestARunGoesOnWhenItIsInstalledAgain(t *testing.T) {
 	c := newCluster(t, 2)
 	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "again.yaml"))
@@ -99,7 +99,7 @@ func TestARunGoesOnWhenItIsInstalledAgain(t *testing.T) {
 	}
 }
 
-// summary is what a run has come to.
+// summary is the outcome of a run.
 type summary struct {
 	Steps    int   `json:"steps"`
 	Rework   int   `json:"rework_steps"`
@@ -131,7 +131,7 @@ func (c *cluster) saved() int {
 	return step
 }
 
-// complete waits until Jobs are, and ends the test if one has failed.
+// complete waits until Jobs are complete, and ends the test if one has failed.
 func (c *cluster) complete(jobs ...string) {
 	c.t.Helper()
 	for _, name := range jobs {
@@ -153,7 +153,7 @@ func (c *cluster) complete(jobs ...string) {
 	}
 }
 
-// have returns the nodes that the pods of a role are on.
+// have returns the nodes on which the pods of a role are.
 func (c *cluster) have(role string) (nodes []string) {
 	c.t.Helper()
 	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=" + role})
@@ -166,8 +166,8 @@ func (c *cluster) have(role string) (nodes []string) {
 	return nodes
 }
 
-// losable returns the place of a server on a node that does not have etcd, without which nobody is
-// replaced, nor told from the dead; if there is one, on a node that has a coordinator, too.
+// losable returns the place of a server on a node without etcd, since without etcd nothing is
+// replaced and nobody is known to be dead. If possible, the node has a coordinator too.
 func (c *cluster) losable() (place int) {
 	c.t.Helper()
 	etcd, coordinators := c.have("etcd"), c.have("coordinator")
@@ -211,7 +211,7 @@ func (c *cluster) running(job string, index int) *core.Pod {
 	return nil
 }
 
-// ready waits until so many servers are.
+// ready waits until n servers are ready.
 func (c *cluster) ready(n int32) {
 	c.t.Helper()
 	c.eventually(fmt.Sprintf("%d servers are ready", n), func() bool {
@@ -236,7 +236,7 @@ func (c *cluster) tryEvict(name string) error {
 	return c.client.PolicyV1().Evictions("default").Evict(c.t.Context(), &policy.Eviction{ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "default"}})
 }
 
-// evict asks for a pod to go, as draining a node does: again while a disruption budget says not now.
+// evict evicts a pod, as draining a node does, and tries again while a disruption budget refuses.
 func (c *cluster) evict(name string) {
 	c.t.Helper()
 	c.eventually(name+" is evicted", func() bool {
@@ -256,13 +256,13 @@ func (c *cluster) kill(p *core.Pod) {
 	}
 }
 
-// lose turns a machine off.
+// lose turns a node's machine off.
 func (c *cluster) lose(node string) {
 	c.log.Info("a node is lost", "node", node)
 	c.off[node]()
 }
 
-// remove is what a cloud does with a node whose machine is gone.
+// remove does what a cloud does with a node whose machine is gone.
 func (c *cluster) remove(node string) {
 	c.t.Helper()
 	if err := c.client.CoreV1().Nodes().Delete(c.t.Context(), node, meta.DeleteOptions{}); err != nil {
@@ -270,7 +270,7 @@ func (c *cluster) remove(node string) {
 	}
 }
 
-// status is what kintsugi status says of the run.
+// status is what `kintsugi status` reports of the run.
 type status struct {
 	Step    int `json:"step"`
 	Servers []struct {
@@ -293,18 +293,19 @@ func (c *cluster) status() (s status) {
 	if err != nil && !errors.As(err, &exit) {
 		c.t.Fatal(err)
 	}
-	_ = json.Unmarshal(out, &s) // nothing, while nobody knows anything of the run
+	_ = json.Unmarshal(out, &s) // empty, while nobody knows anything of the run
 	return s
 }
 
-// goes reports whether the run has taken steps between two looks.
+// goes reports whether the run makes steps.
 func (c *cluster) goes() bool {
 	a := c.status()
 	b := c.status()
 	return a.Step > 0 && b.Step > a.Step
 }
 
-// together waits until everybody is there, each server with the replicas that it should have, and steps go on.
+// together waits until all are there, each shard has the replicas that it should have, and steps go
+// on.
 func (c *cluster) together() {
 	c.t.Helper()
 	c.eventually("everybody is there", func() bool {
