@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times one gradient of the models of `kintsugi bench engine` with PyTorch, and prints rows in its JSON format.
 
-PyTorch is no dependency of this project: where it is not installed the script says so and ends with status 2.
+PyTorch is not a dependency of this project. If it is not installed, the script says so and ends with status 2.
 
     python3 bench/torch_step.py --models mlp,lenet,cnn,charlm --threads 1,2 --batch 64
 """
@@ -24,7 +24,7 @@ TOKENS, LENGTH, WIDTH, HEADS = 65, 64, 128, 4  # of charlm
 
 
 class Block(nn.Module):
-    """A block of charlm: attention, then two dense layers, each behind a norm and beside a shortcut."""
+    """A block of charlm: attention and then two dense layers, each after a norm and with a residual connection."""
 
     def __init__(self):
         super().__init__()
@@ -74,11 +74,11 @@ FLOPS = {
     "charlm": 2 * 3 * LENGTH * (2 * (12 * WIDTH * WIDTH + WIDTH * (LENGTH + 1)) + WIDTH * TOKENS),
 }
 
-EDGE = 1024  # of the square product that says what the machine can do
+EDGE = 1024  # side of the square product that shows what the machine can do
 
 
 def measure(run, at_least):
-    """Returns the seconds of one call, over as many calls as take at_least seconds."""
+    """Returns the seconds of one call, averaged over as many calls as take at_least seconds."""
     times, start = 0, time.perf_counter()
     while time.perf_counter() - start < at_least:
         run()

@@ -1,11 +1,11 @@
-"""Prints what PyTorch reaches on the GPU of this machine, in the units of the benchmarks of package cuda.
+"""Measures PyTorch on the GPU of this machine, in the units of the benchmarks of package cuda.
 
     python3 bench/gpu/pytorch.py [VALUES]
 
-Each line is the median of 21 runs behind those of 50 ms, at least three, that do not count, timed
-with events, on arrays of 1 GiB of random values, or of so many values (steps: of a quarter each).
-GB/s are of the bytes that the operation must move: each array read once, each result written once.
-A line that fails says so, takes no other with it, and makes the exit status 1.
+Each line is the median of 21 runs, timed with events, after a warm-up of 50 ms or at least three runs.
+Arrays have 1 GiB of random values, or VALUES values (for steps, a quarter of that each). GB/s count
+the bytes that an operation must move: each array is read once, and each result written once. A line
+that fails says so and does not stop the others; the exit status is then 1.
 """
 
 import statistics
@@ -16,8 +16,8 @@ import torch
 
 N = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 28
 WARM, RUNS = 3, 21
-WARM_SECONDS = 0.05  # a GPU that had nothing to do has lower clocks for a while
-AHEAD = 200_000  # cycles, about 0.1 ms, in which the GPU waits while Python queues what is timed
+WARM_SECONDS = 0.05  # a GPU that was idle has lower clocks for a while
+AHEAD = 200_000  # cycles, about 0.1 ms: the GPU waits for that long while Python queues what is timed
 failed = 0
 
 
@@ -30,9 +30,9 @@ def warm(f):
 
 
 def median(f):
-    """Returns the median of the GPU's seconds of f, which only queues work.
+    """Returns the median time of f on the GPU, in seconds. f only queues work.
 
-    It does so while the GPU waits, or the first launch would be in the time.
+    The GPU waits meanwhile; otherwise the host's first launch would be part of the time.
     """
     seconds = []
     warm(f)
@@ -48,7 +48,7 @@ def median(f):
 
 
 def median_of_calls(f):
-    """Returns the median of the host's seconds of f and of all that it queues."""
+    """Returns the median time of f and of all that it queues, in seconds by the host's clock."""
     seconds = []
     warm(f)
     for _ in range(RUNS):
@@ -60,11 +60,11 @@ def median_of_calls(f):
 
 
 def line(name, amount, unit, f, clock=median):
-    """Prints what f, which moves or computes an amount, takes and reaches; unit is that of 1e9 or 1e12, or "" for none."""
+    """Prints the time of f, and its rate: f moves or computes amount, and unit names 1e9 or 1e12 of it per second ("": no rate)."""
     global failed
     try:
         s = clock(f)
-    except Exception as e:  # what this machine cannot do
+    except Exception as e:  # this machine cannot do it
         failed += 1
         print(f"{name}: {type(e).__name__}: {' '.join(str(e).split())[:200]}", flush=True)
         return
@@ -80,7 +80,7 @@ def scans():
 
 
 def encoded(n, kind):
-    """Returns the bytes of each value of a gradient of n values, how a sum begins with it, and how it is added to one."""
+    """Returns, for a gradient of n values, its bytes per value, a function that begins a sum with it, and one that adds it to a sum."""
     if kind == "fp32":
         g = torch.randn(n, device="cuda")
         return 4, lambda to, w: torch.mul(g, w, out=to), lambda to, w: to.add_(g, alpha=w)
@@ -119,7 +119,7 @@ def steps():
 
 
 def selections():
-    """The k largest magnitudes: topk alone, of magnitudes that are there, and with what error feedback needs."""
+    """Times the selection of the k largest magnitudes: topk alone, on magnitudes that exist, and with all that error feedback needs."""
     x, carry = torch.randn(N, device="cuda"), torch.randn(N, device="cuda") * 0.01
     magnitudes = x.abs()
 
@@ -137,7 +137,7 @@ def selections():
 
 
 def codecs():
-    """Encoding with error feedback: by separate calls, and as torch.compile fuses them, which comes last as it may take its time."""
+    """Times encoding with error feedback: by separate calls, and as torch.compile fuses them. The latter comes last, since it may take long."""
     x, carry = torch.randn(N, device="cuda"), torch.randn(N, device="cuda") * 0.01
 
     def bf16(x, carry):
@@ -178,7 +178,7 @@ def codecs():
 
 
 def products():
-    """Products of float32 matrices, rounded on their way as kintsugi's; of bf16 also of matrices that have been rounded before."""
+    """Times products of float32 matrices that are rounded on their way, as in kintsugi; with bf16 also of matrices that were rounded before."""
     for m, n, k in ((4096, 4096, 4096), (1000, 1000, 1000), (64, 128, 784), (784, 128, 64)):
         a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
         for precision in ("fp32", "tf32", "bf16"):
@@ -189,7 +189,7 @@ def products():
 
 
 def products_in(precision):
-    """Returns the context in which products are in fp32, tf32 or bf16. Autocast keeps no rounded matrices, or it would round them once for all runs."""
+    """Returns the context in which products are in fp32, tf32 or bf16. Autocast must not cache rounded matrices: it would round them once for all runs."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
 
@@ -226,8 +226,8 @@ def cnn():
 
 
 def gradients():
-    """A gradient from parameters and examples in the host's memory to the gradient and the loss there, through pinned memory, as kintsugi's. Beside it what
-    pinned memory saves that holds them already: eager, and as a CUDA graph."""
+    """Times a gradient from parameters and examples in the host's memory to the gradient and the loss there, through pinned memory, as in kintsugi.
+    Beside it, the same with parameters and examples that are in pinned memory already: eager, and as a CUDA graph."""
     for name, make, batch in (("cnn", cnn, 64), ("cnn", cnn, 256), ("charlm", CharLM, 32)):
         for precision in ("fp32", "tf32", "bf16"):
             whole, queued = gradient(make().cuda(), name, batch, precision)
@@ -249,7 +249,7 @@ def gradient(model, kind, batch, precision):
     count = sum(p.numel() for p in model.parameters())
     flat, grads = torch.empty(count, device="cuda"), torch.zeros(count, device="cuda")
     at = 0
-    for p in model.parameters():  # views of two flat arrays, so that each crosses in one copy
+    for p in model.parameters():  # views of two flat arrays, so that each is copied at once
         flat[at : at + p.numel()].copy_(p.data.flatten())
         p.data, p.grad = flat[at : at + p.numel()].view_as(p), grads[at : at + p.numel()].view_as(p)
         at += p.numel()
@@ -300,7 +300,7 @@ if __name__ == "__main__":
     if not torch.cuda.is_available():
         sys.exit("pytorch.py: PyTorch finds no GPU")
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__, flush=True)
-    torch.backends.cudnn.benchmark = True  # the fastest of its convolutions
-    for part in (scans, steps, selections, gradients, products, codecs):  # what has a goal first
+    torch.backends.cudnn.benchmark = True  # take the fastest convolutions
+    for part in (scans, steps, selections, gradients, products, codecs):  # operations with a goal come first
         part()
     sys.exit(failed > 0)

@@ -1,10 +1,10 @@
-"""Prints, as a table in Markdown, what the benchmarks on a GPU came to beside what docs/gpu.md wants.
+"""Prints a table in Markdown: the results of the benchmarks on a GPU beside the goals of docs/gpu.md.
 
     python3 bench/gpu/table.py FOLDER...
 
-The folders are what calls of bench/gpu/run have written. Rates stand beside a copy's, measured in
-the same run; times beside those of another program. Each row of docs/gpu.md is there: what no
-folder has is said to be missing.
+The folders are results of bench/gpu/run. Rates are compared with that of a copy, measured in the same
+run, and times with those of another program. The table has each row of docs/gpu.md; figures that no
+folder has are marked as missing.
 """
 
 import re
@@ -24,18 +24,18 @@ def benchmarks(text):
         words = m[2].split()
         try:
             found[m[1]] = {unit: float(value) for value, unit in zip(words[::2], words[1::2])}
-        except ValueError:  # a line that was cut off, or that something else was printed into
+        except ValueError:  # the line was cut off, or something else was printed into it
             continue
     return found
 
 
 def times(text):
-    """Returns the milliseconds of each line of another program."""
+    """Returns the milliseconds in each line of another program's output, by name."""
     return {m[1]: float(m[2]) for m in re.finditer(r"^(\S.*?) +([\d.]+) ms", text, re.M)}
 
 
 class Table:
-    """The rows of docs/gpu.md, each with its figures."""
+    """Prints the rows of docs/gpu.md, each with its figures, and counts which goals are reached."""
 
     def __init__(self, folders):
         def text(part):
@@ -46,7 +46,7 @@ class Table:
         self.counts, self.row = {"yes": 0, "no": 0, "missing": 0}, ""
 
     def line(self, row, figure, measured, bound="", goal="", reached=None):
-        """Prints a figure of a row; reached is whether it reaches its goal, None where there is none, and measured is "" where it is missing."""
+        """Prints a figure of a row. reached says whether it reaches its goal (None: there is no goal), and measured is "" if it is missing."""
         verdict = "missing" if not measured else "" if reached is None else "yes" if reached else "no"
         if verdict:
             self.counts[verdict] += 1
@@ -54,21 +54,21 @@ class Table:
         self.row = row
 
     def rate(self, row, name, goal=None):
-        """What an operation moves, beside a copy."""
+        """Prints the rate of an operation relative to a copy."""
         b = self.ours.get(name, {})
         if "of-copy" not in b:
             return self.line(row, name, "", goal=goal or "")
         self.line(row, name, f"{b['of-copy']:.3f} of a copy: {b['GB/s']:.0f} GB/s", f"{b['copy-GB/s']:.0f} GB/s", goal or "", goal and b["of-copy"] >= goal)
 
     def beside(self, row, name, program, theirs, goal=None):
-        """How many times as fast as another program."""
+        """Prints how many times as fast an operation is as another program's."""
         ours = self.ours.get(name, {}).get("ms")
         if not ours or not theirs:
             return self.line(row, name, "", program, f"{goal}×" if goal else "")
         self.line(row, name, f"{theirs / ours:.2f}×: {ours:.3f} ms", f"{program}: {theirs:.3f} ms", f"{goal}×" if goal else "", goal and theirs / ours >= goal)
 
     def flops(self, row, name, precision, goal=None):
-        """The part of what the chip can do."""
+        """Prints the rate of products relative to the peak of the chip."""
         got = self.ours.get(name, {}).get("TFLOP/s")
         if got is None:
             return self.line(row, name, "", goal=goal or "")

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Starts a run under Slurm, or goes on with one whose jobs have ended.
+# Starts a run under Slurm, or resumes one whose jobs have ended.
 #
 #	deploy/slurm/run.sh [-s OPTIONS] [-w OPTIONS] RUN_DIR run.yaml [-- FLAGS]
 #
-# RUN_DIR is a folder that all nodes see, run.yaml has the settings, with a line for servers and one for workers. OPTIONS are sbatch's, those of
-# -s for the job of the servers, those of -w for the array of workers; FLAGS are those of kintsugi worker. What lies where is in docs/slurm.md.
+# RUN_DIR is a folder that all nodes see. run.yaml has the settings, with a line for the number of servers and one for
+# that of workers. OPTIONS are options of sbatch: -s for the job of the servers, -w for the array of workers. FLAGS are
+# flags of kintsugi worker. docs/slurm.md says where files are.
 set -euo pipefail
 
 usage() { echo "usage: $0 [-s SBATCH_OPTIONS] [-w SBATCH_OPTIONS] RUN_DIR run.yaml [-- FLAGS_OF_WORKERS]" >&2; exit 2; }
@@ -31,14 +32,14 @@ root=$(cd "$here/../.." && pwd)
 kintsugi=${KINTSUGI:-$root/bin/kintsugi}
 [ -x "$kintsugi" ] || { echo "$0: there is no program $kintsugi: run make build, or set KINTSUGI to where it is" >&2; exit 1; }
 
-# setting NAME prints a setting of the file.
+# setting NAME prints the value of a setting in the file.
 setting() { sed -n "s/^$1:[[:space:]]*\"\{0,1\}\([^\"#]*[^\"#[:space:]]\).*/\1/p" "$settings" | tail -n 1; }
 
 servers=$(setting servers) workers=$(setting workers)
 [[ $servers =~ ^[1-9][0-9]*$ && $workers =~ ^[1-9][0-9]*$ ]] ||
 	{ echo "$0: $settings must say how many servers and workers there are: a line such as \"servers: 2\" and one such as \"workers: 8\"" >&2; exit 1; }
 
-# With one replica of each shard a server that is killed finds its own in memory outside its process.
+# With one replica of each shard, a killed server finds its shard in memory outside its process.
 outside=no
 case $(setting recovery):$(setting replicas):$servers in
 stateless* | auto:* | gold:1:* | :1:* | gold::1 | ::1) outside=yes ;;
@@ -51,7 +52,7 @@ fi
 [ "$settings" -ef "$run/run.yaml" ] || cp "$settings" "$run/run.yaml"
 rm -f "$run/over" "$run/address"
 
-# What is in OPTIONS is words, and wins over what is said here.
+# OPTIONS are split into words, and override what is set here.
 # shellcheck disable=SC2086
 job=$(sbatch --parsable --nodes="$servers" --output="$run/logs/servers.log" $for_servers "$here/servers.sbatch" "$kintsugi" "$run" "$servers" "$outside")
 job=${job%%;*}

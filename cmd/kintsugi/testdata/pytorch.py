@@ -1,4 +1,4 @@
-"""Trains on points of two classes. With a file of exported parameters: evaluates those."""
+"""Trains on points of two classes. With a file of exported parameters, it evaluates these instead."""
 
 import sys
 
