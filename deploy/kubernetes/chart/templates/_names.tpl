@@ -1,4 +1,4 @@
-{{- /* What all roles share. */ -}}
+{{- /* Labels and names that all roles share. */ -}}
 
 {{- define "kintsugi.labels" -}}
 app.kubernetes.io/name: kintsugi
@@ -21,7 +21,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ if .Values.etcd.endpoints }}{{ join "," .Values.etcd.endpoints }}{{ else }}{{ .Release.Name }}-etcd:2379{{ end }}
 {{- end -}}
 
-{{- /* What a process of the run is told. Takes a dict of root and role. */ -}}
+{{- /* The arguments of a process of the run. Takes a dict of root and role. */ -}}
 {{- define "kintsugi.args" -}}
 - {{ .role }}
 - --config=/etc/kintsugi/run.yaml
@@ -34,7 +34,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end -}}
 
-{{- /* Statuses of a role: 75 is a hand-over, 65 and 78 would come again. A pod that its node takes away is no failure either. Takes what to do with the last two. */ -}}
+{{- /* What to do about a role's exit status: 75 is a hand-over, and 65 and 78 would only happen again. Takes the action for the latter two. A pod that its node removes has not failed either. */ -}}
 {{- define "kintsugi.statuses" -}}
 rules:
 - action: Ignore
@@ -46,7 +46,7 @@ rules:
   onExitCodes: {operator: In, values: [65, 78]}
 {{- end -}}
 
-{{- /* The pod of a role. Takes a dict of root, role, pod (values of the role), args and, if it has them, env, ports, mounts, volumes, probes. */ -}}
+{{- /* The pod of a role. Takes a dict of root, role, pod (values of the role) and args, and optionally env, ports, mounts, volumes and probes. */ -}}
 {{- define "kintsugi.pod" -}}
 {{- $pod := .pod | default dict -}}
 metadata:
@@ -75,7 +75,7 @@ spec:
     fsGroup: 65532
     seccompProfile: {type: RuntimeDefault}
   {{- if has .role (list "server" "etcd" "coordinator") }}
-  topologySpreadConstraints: # one is there to go on for the other: they must not die together
+  topologySpreadConstraints: # one takes over from the other, so they must not die together
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
     whenUnsatisfiable: ScheduleAnyway
@@ -114,7 +114,7 @@ spec:
     resources: {{- toYaml . | nindent 6 }}
     {{- end }}
     {{- if $stays }}
-    lifecycle: # others that have to go at the same time hand over by it
+    lifecycle: # others that must go at the same time still need this pod to hand over
       preStop: {sleep: {seconds: {{ .root.Values.grace }}}}
     {{- end }}
     {{- with .probes }}{{ . | nindent 4 }}{{ end }}
@@ -146,13 +146,13 @@ spec:
     secret:
       secretName: {{ .root.Values.tls }}
       defaultMode: 0440
-      items: # its own certificate alone
+      items: # only its own certificate
       {{- include "kintsugi.certificates" . | nindent 6 }}
   {{- end }}
   {{- with .volumes }}{{ . | nindent 2 }}{{ end }}
 {{- end -}}
 
-{{- /* The certificates that a role may have: its own, and of servers those of their places, by which they are known wherever they listen. */ -}}
+{{- /* The certificates that a role may have: its own, and for servers those of their places, by which they are known at any address. */ -}}
 {{- define "kintsugi.certificates" -}}
 {{- $role := .role -}}
 {{- if eq $role "monitor" }}{{ $role = "operator" }}{{ end -}}
