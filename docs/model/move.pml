@@ -1,34 +1,45 @@
-/* Shards that move while steps go on, as a model for Spin: two servers, two shards of one replica each, of which each server keeps its own in a file that outlives its
- * process.
+/* A model for Spin of shards that move while steps go on: two servers and two shards of one replica each. Each server
+ * keeps its own shard in a file that outlives its process.
  *
- * It says what recovery/roster (move.go, keeps.go, roster.go), server/shard, server/conductor (adopt.go) and package server do together with --recovery gold, --move-after
- * and one replica. A server that stays away is waited for until somebody's patience is over. Then the other one heads both shards, on a line that keeps what it has; what
- * nobody has comes back as it was saved. A server that is back is sent its shard on the line that goes on, by a chain of two, says when it has everything, and the
- * next view leaves the other one out. A server that is killed finds its shard in its file: the line goes on if all that are missed have a file of it, else the next line
- * keeps what is in the file, as long as the file counts (View.From). The conductor goes where shard 0 goes.
+ * It describes what recovery/roster (move.go, keeps.go, roster.go), server/shard, server/conductor (adopt.go) and package
+ * server do together with --recovery gold, --move-after and one replica.
  *
- * Faults, F of them: a server is killed and its file stays, or goes with its host; the lease of a server lapses although it lives.
+ * A server that stays away is waited for until the time of --move-after is over. Then the other server heads both
+ * shards, on a line that keeps what that server has; a shard that nobody has is restored as it was saved. When the first
+ * server is back, it is sent its shard on the line that goes on, as the second of a chain of two. It says when it has
+ * everything, and the next view leaves the other server out. A server that is killed finds its shard in its file. The
+ * line goes on if all missing servers have a file of it. Otherwise the next line keeps what is in the file, as long as
+ * the file counts (View.From). The conductor goes where shard 0 goes.
  *
- * What must hold:
- *   S1  a step is released with one decision, and whoever others rely on has applied that
- *   S3  what was released is applied by whoever others rely on: heads, and those who have said that they have everything
- *   S5  a head is whole, and what it has is what came back last: no file or memory of before counts
- *   B   a line begins no earlier than the one before has got, all shards begin it at one step, and what is kept is what it was
- *   M   nothing is lost that a server still has which is there
- *   L   the run ends, unless both shards have been lost
+ * Faults, F of them: a server is killed, and its file stays or is lost with its host; the lease of a server expires
+ * although the server is alive.
  *
- * Left out: gradients and workers (a decision is its fence), what is saved (a shard that comes back is a new birth of it), shards that move from one stand-in to another, more
- * servers, connections that break, notices, the time for which leases must lapse. A server writes its file in one go; internal/shm and its tests have the rest. A conductor takes a head as soon as
- * both have entered a view. Views end at a bound: a server that misses the view in which it had to load a shard ends itself in the next one, and two that do so in turn can put views for as long
- * as each misses what the other one brings about.
+ * What must hold (others rely on heads, and on servers that have said that they have everything):
+ *   S1  a step is released with one decision, which all that others rely on have applied
+ *   S3  what was released is applied by all that others rely on
+ *   S5  a head is whole, and its shard is the one that was restored last: no older file or memory counts
+ *   B   a line begins no earlier than the one before has got, all shards begin it at one step, and what is kept is
+ *       unchanged
+ *   M   nothing is lost that a server still has, if that server is there
+ *   L   the run ends, unless both shards were lost
+ *
+ * Not modelled: gradients and workers (a decision is its fence), saved values (a restored shard is a new birth of it),
+ * shards that move from one stand-in to another, more servers, connections that break, notices, the time after which
+ * leases expire. A server writes its file in one event; internal/shm and its tests have the rest. A conductor takes a head
+ * as soon as both have entered a view. The number of views is bounded: a server that misses the view in which it had to
+ * load a shard ends in the next one, and two servers that do so in turn could cause views for ever.
  *
  * By hand:  spin -DF=2 -a move.pml && cc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -o pan pan.c && ./pan -m1000000
- * Looked at (Spin 6.5.2): two steps and one fault, all 45,771 states. With hashes of states in place of states (-DHC4): two steps and two faults, 3,109,636; three steps and two faults, 10,417,431. No error.
  *
- * Rules can be taken away, to see what each is for. At two steps and two faults S3 is broken with -DANYHOME=1 (a shard goes home before its server has said that it has everything),
- * -DANYSTABLE=1 (a head answers without the one that has caught up) and -DUNCOUNTED=1 (nobody who has caught up is waited for). Two rules guard against files that steps have gone past: who is sent its shard
- * empties its file before it says that it has everything, and a shard that was lost says from which line on files count. Without either alone, -DKEEPSFILE=1, or -DOLDFILE=1 -DANYFILE=1 (of the coordinator
- * and of the server), nothing was found; without both B is broken.
+ * Results (Spin 6.5.2), without errors: two steps and one fault, all 45,771 states. With hashes of states in place of
+ * states (-DHC4): two steps and two faults, 3,109,636; three steps and two faults, 10,417,431.
+ *
+ * Rules can be taken away, to see what each is for. With two steps and two faults, S3 is broken by -DANYHOME=1 (a shard
+ * goes home before its server has said that it has everything), -DANYSTABLE=1 (a head answers without the second replica
+ * although that has caught up) and -DUNCOUNTED=1 (a replica that has caught up is not waited for). Two rules guard against
+ * files that steps have passed: a server that is sent its shard empties its file before it says that it has everything,
+ * and a shard that was lost says from which line on files count. Without one of them, -DKEEPSFILE=1, or -DOLDFILE=1
+ * -DANYFILE=1 (of the coordinator and of the server), nothing was found; without both, B is broken.
  */
 #ifndef N
 #define N 2 /* steps */

@@ -1,38 +1,51 @@
-/* Chains of which the next replica answers for those behind it, as a model for Spin: one shard with three replicas on three servers, whose head has the
- * conductor beside it, and one more shard that is never lost, for all the others of a run.
+/* A model for Spin of chains in which the next replica answers for those behind it: one shard with three replicas on
+ * three servers, with the conductor beside its head, and another shard that is never lost, for all others of a run.
  *
- * It says what server/shard (next.go), server/chain and recovery/roster (chains.go) do together with --recovery chain:next; protocol.pml has what is common to all
- * chains. A step is stable when head and next have it. The next one answers when the one behind it has the step before; each of those behind, when the one behind it has the step itself. Whoever was behind the next in any view may lack
- * steps: a view in which such a one comes to be the next says so (Moved), and others rely on it only when it has said that it has caught up. Where
- * only such are left who may lack steps, the line is over: the first of them heads the shard with what it knows to be released, the other shard keeps what it has, and
- * the conductor begins the next line where the other shard stands.
+ * It describes what server/shard (next.go), server/chain and recovery/roster (chains.go) do together with --recovery
+ * chain:next. protocol.pml has what is common to all chains.
  *
- * Faults, F of them: a server is killed (and starts again at any later time, or never), is taken for dead although it lives, a connection within
- * the chain breaks. With STAY=1 who is gone stays away. With STANDIN=1 the last server stands in at the beginning as the next one, and is not needed any more.
+ * A step is stable when the head and the next replica have it. The next replica answers for a step when the replica behind
+ * it has the step before. Each replica further down answers when the one behind it has the step itself. So a replica that
+ * was behind the next one in any view may lack steps. If it becomes the next replica, the view says so (Moved), and others
+ * rely on it only when it has said that it has caught up. If only replicas are left that may lack steps, the line is over.
+ * The first of them heads the shard with what it knows to be released, the other shard keeps what it has, and the
+ * conductor begins the next line where the other shard stands.
  *
- * What must hold:
- *   S1  a step is released with one decision, and whoever others rely on has applied that
- *   S3  what was released is applied by whoever others rely on: the head and the next one, once they have said that they have everything
+ * Faults, F of them: a server is killed (and starts again at any later time, or never); a server is taken for dead
+ * although it is alive; a connection within the chain breaks. With STAY=1, a server that is gone stays away. With
+ * STANDIN=1, the last server begins as a stand-in for the next replica, and is not needed any more.
+ *
+ * What must hold (others rely on the head and on the next replica, once they have said that they have everything):
+ *   S1  a step is released with one decision, which all that others rely on have applied
+ *   S3  what was released is applied by all that others rely on
  *   S4  shards are at most one step apart
- *   S5  nobody heads the shard, on a line that goes on, who may lack steps
- *   B   a line begins no earlier than the one before has got, and all shards begin it at one step. The shard falls back by at most two released steps, to a version that
- *       was released, and by none where one server alone has died
- *   L   the run ends, unless nobody is left who has the shard
+ *   S5  on a line that goes on, no replica that may lack steps heads the shard
+ *   B   a line begins no earlier than the one before has got, and all shards begin it at one step. The shard falls back
+ *       by at most two released steps, to a released version, and by none if only one server has died
+ *   L   the run ends, unless nobody has the shard any more
  *
- * Left out: gradients and workers (a decision is its fence, and one that is made anew is another one), parameters, a fourth replica and more unless S says so, kernels that take
- * time (Waits), a conductor that connects again, saving. A conductor takes a head as soon as it enters a view. The other shard is one replica that does not die.
+ * Not modelled: gradients and workers (a decision is its fence, and one that is made anew is another one), parameters,
+ * more than three replicas unless S says so, kernels that take time (Waits), a conductor that connects again, saving. A
+ * conductor takes a head as soon as it enters a view. The other shard is one replica that does not die.
  *
  * By hand:  spin -DN=2 -DF=1 -a next.pml && cc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -o pan pan.c && ./pan -m1000000
- * Looked at (Spin 6.5.2): two steps and one fault, all 1,243,503 states; two steps, one fault and somebody who stands in, all 753,158. With hashes of states in place of states
- * (-DHC4): three steps and one fault, 2,916,442; four steps, two faults and STAY=1, 2,029,381. No error. Two faults of which servers come back were looked at
- * in part: 25 million states of two steps.
  *
- * Rules can be taken away, to see what each is for. S3 is broken with -DANYNEXT=1 (a head answers without the next one); S5 with -DUNMOVED=1 (who comes to be the
- * next one counts as whole), -DSAYSSO=1 (it says at once that it has caught up), -DNOLOSS=1 (whoever is left goes on with the line), at two faults and STAY=1; B with
- * -DFAR=1 (a replica answers for any number of steps before those behind are heard of) and -DUNWAITED=1 (who is far behind is not waited for), at four steps, two faults and STAY=1,
- * with -DAPPLIED=1 (a shard falls back to what was applied last, released or not), at three, and with -DLETSGO=1 (who stands in as the next lets go), at two steps, one fault
- * and STANDIN=1; L with -DGAP=1 (who jumps over steps by a snapshot does not hand it down), at two steps and one fault. The last two are what the code did before
- * this model. With -DANYTAKE=1 (a replica answers a take without those behind) nothing was found, at two steps, two faults and STAY=1.
+ * Results (Spin 6.5.2), without errors: two steps and one fault, all 1,243,503 states; two steps, one fault and a
+ * stand-in, all 753,158. With hashes of states in place of states (-DHC4): three steps and one fault, 2,916,442; four
+ * steps, two faults and STAY=1, 2,029,381. Two faults whose servers come back were tried in part: 25 million states of
+ * two steps.
+ *
+ * Rules can be taken away, to see what each is for.
+ *   S3 is broken with -DANYNEXT=1 (a head answers without the next replica).
+ *   S5 is broken, with two faults and STAY=1, by -DUNMOVED=1 (a replica that becomes the next one counts as whole),
+ *      -DSAYSSO=1 (it says at once that it has caught up) and -DNOLOSS=1 (any replica that is left goes on with the line).
+ *   B  is broken, with four steps, two faults and STAY=1, by -DFAR=1 (a replica answers for any number of steps before
+ *      those behind it have answered) and -DUNWAITED=1 (a replica that is far behind is not waited for); with three steps
+ *      by -DAPPLIED=1 (a shard falls back to what was applied last, released or not); and with two steps, one fault and
+ *      STANDIN=1 by -DLETSGO=1 (a stand-in for the next replica lets go).
+ *   L  is broken, with two steps and one fault, by -DGAP=1 (a replica that skips steps by a snapshot does not send it on).
+ * Before this model, the code did as with the last two. With -DANYTAKE=1 (a replica answers a take without those behind
+ * it) nothing was found, with two steps, two faults and STAY=1.
  */
 #ifndef N
 #define N 3 /* steps */

@@ -1,37 +1,47 @@
-/* A step, its chains and its views, as a model for Spin: two servers, two shards of two replicas each, two workers.
+/* A model for Spin of steps, chains and views: two servers, two shards of two replicas each, two workers.
  *
- * It says in a few pages what server/shard, server/chain, server/conductor and recovery/roster do together, and `make model` looks at every
- * order of events that there is. The simulator (internal/sim) runs the code itself, but draws its orders of events; it is the other half.
+ * It describes in a few pages what server/shard, server/chain, server/conductor and recovery/roster do together, and
+ * `make model` looks at every order of events. The simulator (internal/sim) complements it: it runs the code itself,
+ * but only in orders of events that it draws.
  *
- * Here: a push held by both heads becomes a ticket; the conductor, beside the head of shard 0, decides a step; heads apply it, hand it down and
- * keep their answer until the one behind has given the same; stable everywhere is released. Fences: a conductor takes every shard, and the take goes
- * down the chain, before it decides; what it finds applied everywhere it finishes, anything else it decides anew. Views on the
- * same line: whoever is gone is taken out, whoever comes, comes in at the ends of its chains, is sent a snapshot, catches up beside the steps, and
- * is waited for from then on. A server that is taken for dead goes on in the view that it knows.
+ * Steps. When both heads hold a worker's push, it becomes a ticket. The conductor, beside the head of shard 0, decides a
+ * step. Heads apply it, send it down the chain, and answer when the next replica has answered. A step that is stable on
+ * every shard is released.
+ * Fences. Before a conductor decides anything, it takes every shard, and the take goes down the chain. A step that is
+ * applied everywhere is finished; any other is decided anew.
+ * Views on the same line. A server that is gone is taken out. A server that comes joins its chains at their ends. It is
+ * sent a snapshot, catches up while steps go on, and is waited for from then on. A server that was wrongly taken for dead
+ * goes on in the view that it knows.
  *
- * Faults, F of them: a server is killed (and starts again at any later time, or never), is taken for dead although it lives, a chain's connection breaks,
- * a worker is killed.
+ * Faults, F of them: a server is killed (and starts again at any later time, or never); a server is taken for dead
+ * although it is alive; a connection within a chain breaks; a worker is killed.
  *
  * What must hold:
- *   S1  a step is released with one set of gradients, whoever releases it, and a replica that has released it has applied that set
+ *   S1  a step is released with one set of gradients, whoever releases it, and a replica that has released it has
+ *       applied that set
  *   S2  a gradient counts once
  *   S3  what was released is applied in every whole replica of the present view
  *   S4  shards are at most one step apart
  *   S5  a head is whole
- *   L   the run ends, unless no whole server is left: a state where nothing can happen any more before that is an error
+ *   L   the run ends, unless no whole server is left: a state before the end in which nothing can happen is an error
  *
- * Left out: parameters (a replica is its history of counted sets), incarnations of workers, late gradients that count, reading, saving, lines (where
- * no whole server is left the run is over), a conductor that connects to a shard again. A step is applied and handed down in one go. A conductor's
- * messages to a head are in order, so where a head stands in them follows from the states of both. A server learns of the newest view.
+ * Not modelled: parameters (a replica is its history of counted sets), incarnations of workers, late gradients that
+ * count, reading, saving, lines (if no whole server is left, the run is over), a conductor that connects to a shard
+ * again. A step is applied and sent down in one event. A conductor's messages to a head are in order, so the states of
+ * both say which of them have arrived. A server learns only of the newest view.
  *
  * By hand:  spin -DF=2 -a protocol.pml && cc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c && ./pan -m2000000
- * Looked at (Spin 6.5.2): two steps and one fault, all 1,296,863 states; one step and one fault, all 247,415; one step and two faults, all 9,969,655;
- * with QUOTA=1 two steps and one fault, 5,709,270 states, stopped by time. No error. Two steps and two faults were not looked at.
  *
- * Rules can be taken away, to see what each is for. Found: with -DANYSTABLE=1 (a head answers a step without those behind) S3 is broken, at one
- * step and one fault; with -DSTRANGER=1 (who comes in counts as whole) as well; with -DHURRY=1 (a new conductor finishes what some shard lacks) a run
- * stands still for ever when a worker dies with a server (N=1, F=2). With -DANYTAKE=1 (a head answers a take without those behind) nothing was
- * found: in all states of one step and one fault, and 3,149,028 of two. Here a server that is taken out never heads all shards of its view.
+ * Results (Spin 6.5.2), without errors: two steps and one fault, all 1,296,863 states; one step and one fault, all
+ * 247,415; one step and two faults, all 9,969,655; with QUOTA=1, two steps and one fault, 5,709,270 states, stopped by
+ * time. Two steps and two faults were not tried.
+ *
+ * Rules can be taken away, to see what each is for. With -DANYSTABLE=1 (a head answers a step without those behind it)
+ * S3 is broken, with one step and one fault, and so it is with -DSTRANGER=1 (a server that comes in counts as whole).
+ * With -DHURRY=1 (a new conductor finishes a step that some shard lacks) a run stands still for ever if a worker dies
+ * with a server (N=1, F=2). With -DANYTAKE=1 (a head answers a take without those behind it) nothing was found, in all
+ * states of one step and one fault, and in 3,149,028 of two faults: in this model, a server that is taken out never heads
+ * all shards of its view.
  */
 #ifndef N
 #define N 2 /* steps */
