@@ -126,10 +126,29 @@ func (w *worker) local() bool { return w.cfg.Pace.Keep == kintsugi.KeepLocal }
 // move takes a local step on params. It overwrites the version that they hold, which is no longer
 // needed: the session that ends the outage reads another one into another array.
 func (w *worker) move(params []float32, id kintsugi.PushID, grads []float32) {
-	rate := float32(w.cfg.Rate(id.Version))
-	for i, g := range grads {
-		params[i] -= float32(rate * g)
+	for _, c := range w.cfg.Layout.Chunks {
+		rate := w.rate(id, c.Tensor)
+		for i := c.Lo; i < c.Hi; i++ {
+			params[i] -= float32(rate * grads[i])
+		}
 	}
+}
+
+// rate returns how far a unit of gradient moves the values of a tensor on a path of version id.
+func (w *worker) rate(id kintsugi.PushID, tensor int) float32 {
+	return float32(w.cfg.Rate(id.Version)) * w.cfg.Layout.Rate(tensor)
+}
+
+// parts divides ranges by the rates of their tensors.
+func (w *worker) parts(ranges []kept.Range, id kintsugi.PushID) (parts []kept.Part) {
+	for _, r := range ranges {
+		for _, c := range w.cfg.Layout.Chunks {
+			if lo, hi := max(r.Lo, c.Lo), min(r.Hi, c.Hi); lo < hi {
+				parts = append(parts, kept.Part{Range: kept.Range{Lo: lo, Hi: hi}, Rate: w.rate(id, c.Tensor)})
+			}
+		}
+	}
+	return parts
 }
 
 // end stops the goroutine that begin started and waits for it. It returns why the goroutine gave
@@ -208,14 +227,14 @@ func (w *worker) carryOver(id kintsugi.PushID) {
 	from := *w.at
 	limit, bounded := w.useless(from)
 	restored, known := w.lines.Since(from.Line, id.Line)
-	if !known || id.Version < from.Version || bounded && id.Version >= limit {
+	if !known || id.Version < from.Version || bounded && id.Version >= limit || w.cfg.Rate(id.Version) == 0 {
 		return
 	}
 	if !moved { // the session after the outage has offered a part of the path before it broke
 		o.queue.Along(from, func(g kept.Gradient) { w.move(w.spare, from, g.Values) })
 	}
 	n := o.queue.Gradients()
-	to, ok := o.queue.Onto(from, id, restored, w.params, w.spare, float32(w.cfg.Rate(id.Version)))
+	to, ok := o.queue.Onto(from, id, w.parts(restored, id), w.params, w.spare)
 	if !ok {
 		return
 	}

@@ -185,3 +185,26 @@ func TestAPathThatLeadsAstrayIsDropped(t *testing.T) {
 		}
 	}
 }
+
+// On its own, a worker moves each tensor at the tensor's rate, and divides what was restored by
+// these rates, also where a range begins in the middle of a tensor.
+func TestAPathHasTheRatesOfItsTensors(t *testing.T) {
+	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{3}}, {Name: "b", Shape: []int{2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if layout, err = layout.WithRates(map[string]float32{"b": 4}); err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{cfg: Config{Layout: layout, Rate: func(v kintsugi.Step) float64 { return 0.25 * float64(v) }}}
+	params := []float32{1, 1, 1, 1, 1}
+	id := kintsugi.PushID{Version: 2}
+	w.move(params, id, []float32{1, 2, 3, 1, -1})
+	if want := []float32{0.5, 0, -0.5, -1, 3}; !slices.Equal(params, want) {
+		t.Errorf("the path leads to %v, want %v", params, want)
+	}
+	want := []kept.Part{{Range: kept.Range{Lo: 1, Hi: 3}, Rate: 0.5}, {Range: kept.Range{Lo: 3, Hi: 4}, Rate: 2}, {Range: kept.Range{Lo: 4, Hi: 5}, Rate: 2}}
+	if got := w.parts([]kept.Range{{Lo: 1, Hi: 4}, {Lo: 4, Hi: 5}}, id); !slices.Equal(got, want) {
+		t.Errorf("parts %v, want %v", got, want)
+	}
+}

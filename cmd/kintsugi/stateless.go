@@ -43,21 +43,16 @@ func (s *settings) consistency() (agg.Config, error) {
 }
 
 // keeping returns c with a rule for kept gradients that fits the optimizer: a path consists of
-// gradients times one rate.
+// gradients times the rates of their tensors.
 func (s *settings) keeping(c agg.Config, rule kintsugi.Rule) (agg.Config, error) {
 	switch rule {
 	case kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleNesterov:
-		if !s.uneven {
-			return c, nil
-		}
+		return c, nil
 	}
 	if c.Keep == kintsugi.KeepLocal {
 		c.Keep = kintsugi.KeepDecay
 	}
 	if s.Kept == kintsugi.KeepLocal.String() {
-		if s.uneven {
-			return c, fmt.Errorf("%w: --kept local needs one learning rate for all tensors, and the program gives some of them rates of their own; use decay", kintsugi.ErrUsage)
-		}
 		return c, fmt.Errorf("%w: --kept local needs --optimizer sgd, momentum or nesterov, whose steps are gradients times a rate; use decay with %s", kintsugi.ErrUsage, s.Optimizer)
 	}
 	return c, nil

@@ -225,7 +225,7 @@ func (h *hand) carryOver(to kintsugi.PushID) {
 			x.values[i] = mix(x.values[i], part.values[i])
 		}
 	})
-	id, ok := a.queue.Onto(from, to, nil, []float32{0}, []float32{0}, 1)
+	id, ok := a.queue.Onto(from, to, nil, []float32{0}, []float32{0})
 	if !ok {
 		return
 	}

@@ -72,11 +72,15 @@ func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 }
 
 // A shard is lost in the outage and restored as it was saved. What workers have learnt alone counts
-// on the new line. The run ends near the optimum, which it would not if a path were added to
-// parameters other than those it began at.
+// on the new line, also if tensors have rates of their own. The run ends near the optimum, which it
+// would not if a path were added to parameters other than those it began at.
 func TestWhatWorkersHaveLearntAloneCountsWhereAShardIsLost(t *testing.T) {
-	for _, victim := range []int{0, 2} { // 0 conducts
+	for victim, rates := range map[int]map[string]float32{0: nil, 2: {"a/b": 0.5, "c": 1.5}} { // 0 conducts
 		cfg, begun := outageRun(t, kintsugi.KeepLocal)
+		var err error
+		if cfg.Layout, err = cfg.Layout.WithRates(rates); err != nil {
+			t.Fatal(err)
+		}
 		cfg.Outside, cfg.RunEvery = "", 3
 		kept, dropped := uint32(0), uint32(0)
 		params := run(t, cfg, func(l *Live) {

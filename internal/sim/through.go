@@ -108,11 +108,11 @@ func (o Through) path(t Training, slot int, version kintsugi.Step, params, base 
 	}
 	to := from
 	to.Line, to.Version, to.Sequence = simLine+1, o.Step, 0
-	restored := []kept.Range{lost}
+	restored := []kept.Part{{Range: lost, Rate: rate}}
 	if o.Way != PathBack {
 		restored = nil
 	}
-	if _, ok := q.Onto(from, to, restored, base, end, rate); !ok {
+	if _, ok := q.Onto(from, to, restored, base, end); !ok {
 		return kept.Gradient{}
 	}
 	list, _ := q.Take()

@@ -6,7 +6,7 @@
 // another array, a gradient is merged into an earlier one of the same version, to their mean. So
 // memory is bounded by Config.Most arrays, however long the outage lasts, and no gradient is thrown
 // away for lack of memory. A worker that trains on by itself (kintsugi.KeepLocal) keeps one sum of
-// the gradients on its path. The sum times the rate is the distance the path has covered. If the
+// the gradients on its path. The sum times the rates is the distance the path has covered. If the
 // next line keeps the path's line, the path can be carried over to it (Onto).
 //
 // A Queue is a pure state machine: it has no clock and starts no goroutine. It is not safe for
@@ -158,17 +158,24 @@ func (q *Queue) Take() (list []Gradient, dropped uint32) {
 // Range is the range [Lo, Hi) of indices of the flat parameter vector.
 type Range struct{ Lo, Hi int }
 
+// Part is a range of values that have one learning rate. Rate is how far a unit of gradient moves
+// them.
+type Part struct {
+	Range
+	Rate float32
+}
+
 // Onto carries a path (kintsugi.KeepLocal) over from the version of from to the version of to,
 // which is the same or a later one, on a line that keeps the line of from. There the path is one
 // push. In shards that were not restored, it stays the sum of its gradients. In the ranges of
-// restored, these gradients began at other parameters. There the push becomes (base - end) / rate:
+// restored, these gradients began at other parameters. There the push becomes (base - end) / Rate:
 // the gradient that leads from base, the parameters of to, to end, where the path has arrived. base
-// and end have Config.Values values, and ranges do not overlap. Gradients on other versions stay in
+// and end have Config.Values values, and parts do not overlap. Gradients on other versions stay in
 // the queue, but are of no use on the new line.
 //
 // Onto returns the id of the push, or false if there is no path or the path must not be used.
-func (q *Queue) Onto(from, to kintsugi.PushID, restored []Range, base, end []float32, rate float32) (kintsugi.PushID, bool) {
-	if q.astray || rate == 0 {
+func (q *Queue) Onto(from, to kintsugi.PushID, restored []Part, base, end []float32) (kintsugi.PushID, bool) {
+	if q.astray || slices.ContainsFunc(restored, func(p Part) bool { return p.Rate == 0 }) {
 		return to, false
 	}
 	var path *Gradient
@@ -191,9 +198,9 @@ func (q *Queue) Onto(from, to kintsugi.PushID, restored []Range, base, end []flo
 		to.Sequence = path.ID.Sequence
 	}
 	path.ID = to
-	for _, r := range restored {
-		for i := r.Lo; i < r.Hi; i++ {
-			path.Values[i] = (base[i] - end[i]) / rate
+	for _, p := range restored {
+		for i := p.Lo; i < p.Hi; i++ {
+			path.Values[i] = (base[i] - end[i]) / p.Rate
 		}
 	}
 	q.list = append(others, *path)

@@ -148,10 +148,11 @@ func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 // A worker's path goes on on a line that keeps its own. A step towards its end moves what stayed by
 // as much as the path has moved it, from wherever it is now, and moves what came back older to
 // where the path has ended. It is a single push for all gradients of the path, under an id of the
-// new line, and their batches are not computed again.
+// new line, and their batches are not computed again. Values have one of two learning rates.
 func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
-	const values, rate = 8, 0.25
-	restored := []Range{{2, 4}, {7, 8}}
+	const values = 8
+	rates := []float32{0.25, 0.25, 0.25, 2, 2, 2, 2, 2}
+	restored := []Part{{Range{2, 3}, 0.25}, {Range{3, 4}, 2}, {Range{7, 8}, 2}}
 	back := func(i int) bool { return i == 2 || i == 3 || i == 7 }
 	for _, later := range []kintsugi.Step{0, 2} { // by so many steps after the path the line begins
 		q := New(Config{Rule: kintsugi.KeepLocal, Values: values, Most: 4})
@@ -169,7 +170,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 			g := make([]float32, values)
 			for i := range g {
 				g[i] = float32(i) - float32(k)/2 + 1
-				end[i] -= rate * g[i]
+				end[i] -= rates[i] * g[i]
 			}
 			q.Keep(push(7, 3+k), float64(k), 2, g, k == 0)
 			if k == 3 { // the session after the outage has broken too
@@ -180,7 +181,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 		}
 		to := push(7+later, 0)
 		to.Line = 2
-		id, ok := q.Onto(push(7, 3), to, restored, base, end, rate)
+		id, ok := q.Onto(push(7, 3), to, restored, base, end)
 		want := to
 		if later == 0 {
 			want.Sequence = 3 // the path's gradients begin there
@@ -194,7 +195,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 			t.Errorf("%d steps later: %+v", later, g)
 		}
 		for i, v := range g.Values {
-			got, want := base[i]-rate*v, end[i]+base[i]-was[i]
+			got, want := base[i]-rates[i]*v, end[i]+base[i]-was[i]
 			if back(i) {
 				want = end[i]
 			}
@@ -211,16 +212,16 @@ func TestNothingGoesOnThatLeadsNowhere(t *testing.T) {
 	to.Line = 2
 	x := make([]float32, 1)
 	q := New(Config{Rule: kintsugi.KeepLocal, Values: 1, Most: 4})
-	if _, ok := q.Onto(push(7, 0), to, nil, x, x, 1); ok {
+	if _, ok := q.Onto(push(7, 0), to, nil, x, x); ok {
 		t.Error("a path of an empty queue goes on")
 	}
 	q.Keep(push(7, 0), 0, 1, []float32{1}, true)
 	q.Keep(push(7, 1), 0, 1, []float32{1}, false)
-	if _, ok := q.Onto(push(6, 0), to, nil, x, x, 1); ok {
+	if _, ok := q.Onto(push(6, 0), to, nil, x, x); ok {
 		t.Error("a path on another version goes on")
 	}
 	q.Forget(push(7, 2))
-	if _, ok := q.Onto(push(7, 0), to, nil, x, x, 1); ok {
+	if _, ok := q.Onto(push(7, 0), to, nil, x, x); ok {
 		t.Error("a path that was forgotten goes on")
 	}
 	if list, _ := q.Take(); len(list) != 1 || !list[0].First || list[0].ID.Line != 1 {
