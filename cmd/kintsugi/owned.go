@@ -105,6 +105,9 @@ func (s *settings) counting() (agg.Config, error) {
 	if c.ClipNorm > 0 {
 		return c, fmt.Errorf("%w: --clip-norm %v: model %s has no gradients to clip: its steps take what workers have made of their parts as it is", kintsugi.ErrUsage, c.ClipNorm, s.Model)
 	}
+	if len(s.Rates) > 0 {
+		return c, fmt.Errorf("%w: --rate %s: the steps of model %s have no learning rate", kintsugi.ErrUsage, s.Rates[0], s.Model)
+	}
 	c.Scale, c.Continue = agg.Sum, false
 	return c, nil
 }

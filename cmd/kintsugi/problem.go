@@ -72,6 +72,9 @@ func describe(s *settings) (*problem, error) {
 	if p.layout, err = kintsugi.NewLayout(desc.Tensors()); err != nil {
 		return nil, err
 	}
+	if p.layout, err = s.rated(p.layout); err != nil {
+		return nil, err
+	}
 	return p, p.suggest(s, desc.Defaults)
 }
 

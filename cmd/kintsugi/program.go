@@ -113,7 +113,7 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 	}
 	var err error
 	if p.layout, err = a.Layout(); err == nil {
-		s.uneven = p.layout.Uneven()
+		p.layout, err = s.rated(p.layout)
 	}
 	p.desc = &model.Description{Name: a.Name, Defaults: d}
 	return d, err
@@ -329,7 +329,7 @@ func (p *problem) takeRates(s *settings) (err error) {
 	}
 	m.about.Rates = m.rates
 	if p.layout, err = m.about.Layout(); err == nil {
-		s.uneven = p.layout.Uneven()
+		p.layout, err = s.rated(p.layout)
 	}
 	return err
 }

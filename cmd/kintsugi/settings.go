@@ -40,6 +40,7 @@ type settings struct {
 	Consistency  string
 	Optimizer    string
 	LearningRate float64
+	Rates        []string // PATTERN=FACTOR
 	Warmup       int
 	Decay        string
 	Momentum     float64
@@ -73,8 +74,6 @@ type settings struct {
 	Warning  time.Duration
 	LogLevel string
 
-	uneven bool // tensors have different learning rates; known when the model is described
-
 	// What processes on other hosts compute: a file of settings is for all roles, and this host may
 	// not have their GPUs.
 	elsewhere struct{ gradients, steps bool }
@@ -94,6 +93,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Consistency, "consistency", "bsp", "which gradients a step counts: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
 	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw or adagrad (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
+	f.StringArrayVar(&s.Rates, "rate", nil, "learning rate of some tensors, as PATTERN=FACTOR: \"head.*=10\" gives those whose names fit the pattern ten times the learning rate; may be repeated, and the first pattern that fits a name counts (default: as the program suggests, else 1)")
 	f.IntVar(&s.Warmup, "warmup", suggested, "number of steps in which the learning rate rises to its value, in equal parts (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decay, "decay", "", "how the learning rate falls over the steps that follow: "+strings.Join(conductor.DecayNames(), ", ")+" (default: as the model suggests, mostly cosine)")
 	f.Float64Var(&s.Momentum, "momentum", suggested, "momentum (default: as the model suggests)")
