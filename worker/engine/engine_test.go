@@ -76,7 +76,9 @@ func onEach(t *testing.T, test func(t *testing.T, o engine.Options)) {
 }
 
 // check holds every variant to the contract of a model: the first one to the oracle (not with
-// -short), and the others to the first.
+// -short), and the others to the first. These differ in the order of sums, and in a build for new
+// processors (GOAMD64=v3) Host rounds less often. Through the layers of a small net, both come to
+// some tens of roundings of 2⁻²⁴.
 func check(t *testing.T, d *model.Description, params []float32, batches ...model.Batch) {
 	t.Helper()
 	var want [][]float32
@@ -94,8 +96,8 @@ func check(t *testing.T, d *model.Description, params []float32, batches ...mode
 			}
 			if i == 0 {
 				want = append(want, grads)
-			} else if far := distance(grads, want[j]); !(far <= 1e-6) {
-				t.Errorf("%s: the gradient of %d examples is %.2g from Host's, relatively; want at most 1e-6", e, b.N, far)
+			} else if far := distance(grads, want[j]); !(far <= 3e-6) {
+				t.Errorf("%s: the gradient of %d examples is %.2g from Host's, relatively; want at most 3e-6", e, b.N, far)
 			}
 		}
 	}
