@@ -161,8 +161,8 @@ type Countable struct {
 	Version Step
 	Next    uint32
 
-	// Earlier lists, ascending, the counted pushes of Incarnation before that one, as far as their
-	// worker may still ask about them: at most one less than its credit.
+	// Earlier lists, ascending, the counted pushes of Incarnation before that one that their worker
+	// may still ask about: at most one less than its credit, and at most seven.
 	Earlier []Counted
 }
 

@@ -223,6 +223,14 @@ func (c Config) Pace() kintsugi.Pace {
 // again for what a broken connection left behind; never fewer than four.
 func (c Config) Held() int { return 2 * max(2, c.credit()) }
 
+// remembered is the largest number of counted pushes that a round remembers of a worker. Each
+// commit names them for every worker, and with rennala:K the credit is K: without a limit, they
+// would be megabytes in commits of large runs.
+const remembered = 8
+
+// remembers returns how many counted pushes a round remembers of a worker.
+func (c Config) remembers() int { return min(c.credit(), remembered) }
+
 // step is what the weights of a step depend on besides its gradients.
 type step struct {
 	usual            float64 // squared norm of ordinary gradients; 0: not known

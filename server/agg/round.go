@@ -30,10 +30,11 @@ type Round struct {
 	known    map[kintsugi.PushID]bool // pushes that are open (false) or counted by the committed step (true)
 
 	// last lists, by slot, the newest pushes of the newest incarnation that released steps have
-	// counted, ascending and as many as its credit. A worker sends its tickets in order, and asks
-	// again about all open ones before it sends new ones. So it asks about no push before those. A
-	// ticket that is not newer than all of them is a repetition. Without last, a ticket that is
-	// repeated after its step would count twice, where late gradients are applied.
+	// counted, ascending and as many as its credit, up to remembered. A worker sends its tickets in
+	// order, and asks again about all open ones before it sends new ones. So with a small credit
+	// it asks about no push before those. A ticket that is not newer than all of them is a
+	// repetition. Without last, a ticket that is repeated after its step would count twice, where
+	// late gradients are applied.
 	last map[kintsugi.Slot][]kintsugi.PushID
 
 	floor map[kintsugi.Slot]kintsugi.Step // set by Begin
@@ -118,7 +119,7 @@ func (r *Round) Released(p kintsugi.PushID) bool {
 		return false
 	}
 	// Nobody knows what became of a push before a full list. Its worker must not send it again.
-	if len(last) == r.cfg.credit() && p.Compare(last[0]) < 0 {
+	if len(last) == r.cfg.remembers() && p.Compare(last[0]) < 0 {
 		return true
 	}
 	_, found := slices.BinarySearchFunc(last, p, kintsugi.PushID.Compare)
@@ -292,6 +293,6 @@ func (r *Round) Remember(counted []kintsugi.PushID) {
 		if at, found := slices.BinarySearchFunc(last, p, kintsugi.PushID.Compare); !found {
 			last = slices.Insert(last, at, p)
 		}
-		r.last[p.Slot] = last[max(0, len(last)-r.cfg.credit()):]
+		r.last[p.Slot] = last[max(0, len(last)-r.cfg.remembers()):]
 	}
 }
