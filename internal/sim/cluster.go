@@ -52,6 +52,7 @@ type Cluster struct {
 	strange     int           // number of times that a server has said that it does not reach another one
 	parted      int           // number of servers that were left out for that reason, over all views
 	startedOver int           // number of times that a conductor has made a worker start over
+	forgot      time.Duration // when a worker last forgot to push to a head; 0: never
 	awaited     meeting       // the meeting whose moment is awaited
 	violation   *Violation
 }
@@ -133,12 +134,11 @@ func Run(cfg Config) (Result, error) {
 	if cfg.StopAfter > 0 {
 		c.after(nil, cfg.StopAfter, c.stopRun)
 	}
-	deadline := cfg.Storm + cfg.patience()
 	for c.violation == nil && !c.over() {
 		if !c.step() {
 			c.fail(movesOn, "nothing will ever happen again\n%s", c.picture())
 		}
-		if c.now > deadline {
+		if c.now > max(cfg.Storm, c.forgot)+cfg.patience() {
 			c.fail(movesOn, "not over %v after the last fault\n%s", cfg.patience(), c.picture())
 		}
 		if c.events > 200_000+20_000*int(cfg.Steps) {

@@ -255,7 +255,7 @@ func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 	s.silent = make([]bool, len(s.pushes))
 	forgotten := -1
 	if s.c.cfg.forgets > 0 && s.c.chance(s.c.cfg.forgets) {
-		forgotten = s.c.rng.IntN(len(s.pushes))
+		forgotten, s.c.forgot = s.c.rng.IntN(len(s.pushes)), s.c.now // a fault, with or without a storm; it costs ten seconds
 	}
 	for i, e := range s.pushes {
 		if e == nil || i == forgotten {
