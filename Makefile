@@ -1,5 +1,6 @@
 # Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, and the server
-# of `s3`: tools/s3.mod, built from source by the go command. A C compiler is used where there is one; CGO_ENABLED=0 works too.
+# of `s3`: tools/s3.mod, built from source by the go command. A C compiler is used if there is one; CGO_ENABLED=0 works
+# too.
 GO      := go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION := 0.1.0-dev
@@ -42,7 +43,8 @@ test: ## run all tests (PKG=packages TESTFLAGS=flags, here and below)
 
 .PHONY: race
 race: ## run all tests under the race detector; needs a C compiler
-# A process under the detector sleeps a second before it ends, so that other threads may still report: tests that start processes wait for each of them.
+# By default, a process under the detector sleeps a second before it ends, so that other threads may still report. Tests
+# that start processes would wait for each of them.
 	CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 $${GORACE:-}" $(GO) test -race -timeout 20m $(TESTFLAGS) $(PKG)
 
 .PHONY: nocgo
@@ -54,8 +56,9 @@ nocgo: ## build and test as on a machine without a C compiler
 exact: ## check that builds for old and new processors and without C give equal bits (TESTFLAGS=-short)
 	@.ci/exact $(TESTFLAGS)
 
-# Leaks are not looked for: the table of a loaded matrix library is meant to live as long as the process. Only the C code of kernels is
-# watched: allocations of Go are fenced off whoever looks, and Go that looks at each of its own accesses is many times slower.
+# Leaks are not looked for, since the table of a loaded matrix library is meant to live as long as the process. Go code of
+# kernels is not instrumented: that would make it many times slower. C code that leaves an array of Go is found all the
+# same, since Go's allocations are fenced off in any case.
 .PHONY: asan
 asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C compiler that has it
 	@echo 'int main(void) { return 0; }' | $$($(GO) env CC) -fsanitize=address -x c - -o /dev/null || \
@@ -63,8 +66,8 @@ asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C c
 	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test -asan -count 1 -timeout 20m -gcflags=./kernels/...=-asan=false -skip '^TestDevicesKeepTheContract$$/^host$$' \
 		$(TESTFLAGS) ./kernels/... ./internal/shm
 
-# In other builds vet finds in the same files what it has found, so it looks at packages that have others there. Whether everything is well typed
-# for arm64 is for a test to say: vet would have all that the tree imports compiled for it.
+# In other builds, vet only looks at packages that have other files there. A test checks whether everything is well typed
+# for arm64: for that, vet would compile all that the tree imports.
 .PHONY: lint
 lint: ## check format, vet, types (arm64 too, no cgo), the rules of internal/lint, staticcheck
 	@unformatted=$$(gofmt -l .); \
@@ -203,6 +206,7 @@ survive: build ## kill 200 servers of chains of 2 and of 3, time failovers, wait
 	bin/kintsugi bench failover
 	bin/kintsugi bench alarms
 	$(GO) test ./cmd/kintsugi -count 1 -v -run 'HostsThatAreCutOff|WorkersSeeOfProcesses|AHeadThatHangs' -args -cuts
+
 .PHONY: proto
 proto: ## check proto/ and regenerate its Go code; the first run builds buf, about two minutes
 	$(TOOL) buf lint proto

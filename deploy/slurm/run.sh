@@ -39,7 +39,8 @@ servers=$(setting servers) workers=$(setting workers)
 [[ $servers =~ ^[1-9][0-9]*$ && $workers =~ ^[1-9][0-9]*$ ]] ||
 	{ echo "$0: $settings must say how many servers and workers there are: a line such as \"servers: 2\" and one such as \"workers: 8\"" >&2; exit 1; }
 
-# With one replica of each shard, a killed server finds its shard in memory outside its process.
+# Servers keep their shards in memory outside their processes with these ways to recover: a killed server then finds its
+# shard there. gold, the default, does so with one replica of each shard.
 outside=no
 case $(setting recovery):$(setting replicas):$servers in
 stateless* | auto:* | gold:1:* | :1:* | gold::1 | ::1) outside=yes ;;

@@ -44,7 +44,7 @@
  *      by -DAPPLIED=1 (a shard falls back to what was applied last, released or not); and with two steps, one fault and
  *      STANDIN=1 by -DLETSGO=1 (a stand-in for the next replica lets go).
  *   L  is broken, with two steps and one fault, by -DGAP=1 (a replica that skips steps by a snapshot does not send it on).
- * Before this model, the code did as with the last two. With -DANYTAKE=1 (a replica answers a take without those behind
+ * Before this model, the code did as with -DLETSGO=1 and -DGAP=1. With -DANYTAKE=1 (a replica answers a take without those behind
  * it) nothing was found, with two steps, two faults and STAY=1.
  */
 #ifndef N
