@@ -186,6 +186,8 @@ def _rates(rates, names):
         rate = float(rate)
         if not (rate > 0 and math.isfinite(rate)):
             raise ValueError("rates: %r has %r times the learning rate; it must be a positive number (what is not to be trained is no tensor)" % (pattern, rate))
+        if all(n in found for n in fits):
+            raise ValueError("rates: every tensor that fits %r, such as %s, fits an earlier pattern, and the first one counts; put this one before it" % (pattern, fits[-1]))
         for n in fits:
             found.setdefault(n, rate)
     return found

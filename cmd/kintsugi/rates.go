@@ -12,6 +12,7 @@ import (
 
 // rated returns a layout whose tensors have the factors of --rate. The first pattern that fits the
 // name of a tensor counts; tensors that none fits keep what they have in l, by the program's rates.
+// A pattern that counts for no tensor is a usage error.
 func (s *settings) rated(l *kintsugi.Layout) (*kintsugi.Layout, error) {
 	if len(s.Rates) == 0 {
 		return l, nil
@@ -26,16 +27,20 @@ func (s *settings) rated(l *kintsugi.Layout) (*kintsugi.Layout, error) {
 		if err != nil {
 			return nil, err
 		}
-		fits := false
+		counts, taken := false, ""
 		for _, name := range names {
-			if !fitsName(pattern, name) {
-				continue
-			}
-			if fits = true; !given[name] {
-				given[name], factors[name] = true, factor
+			switch {
+			case !fitsName(pattern, name):
+			case given[name]:
+				taken = name
+			default:
+				counts, given[name], factors[name] = true, true, factor
 			}
 		}
-		if !fits {
+		switch {
+		case !counts && taken != "":
+			return nil, fmt.Errorf("%w: --rate %s: every tensor that fits %q, such as %s, fits an earlier --rate, and the first one counts; put this one before it", kintsugi.ErrUsage, text, pattern, taken)
+		case !counts:
 			return nil, fmt.Errorf("%w: --rate %s: no tensor of %s fits %q; it has %s", kintsugi.ErrUsage, text, s.Model, pattern, strings.Join(names, ", "))
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // The first pattern that fits the name of a tensor counts, as in a program's rates, and what no
-// pattern fits keeps the program's rate. A pattern that fits nothing, or a factor that is no
-// positive number, is refused by name.
+// pattern fits keeps the program's rate. A pattern that fits nothing or comes too late to count, and
+// a factor that is no positive number, are refused by name.
 func TestRatesAreGivenByPatterns(t *testing.T) {
 	plain, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "embed", Shape: []int{4}}, {Name: "block/0/w", Shape: []int{4}}, {Name: "head.w", Shape: []int{4}}, {Name: "head.b", Shape: []int{2}}})
 	if err != nil {
@@ -34,6 +34,8 @@ func TestRatesAreGivenByPatterns(t *testing.T) {
 		{[]string{"block/?/[vw]=3"}, plain, []float32{1, 3, 1, 1}, ""},
 		{[]string{"*=1"}, program, []float32{1, 1, 1, 1}, ""},
 		{[]string{"head=2"}, plain, nil, `fits "head"; it has embed, block/0/w, head.w, head.b`},
+		{[]string{"*=0.5", "head.*=10"}, plain, nil, `--rate head.*=10: every tensor that fits "head.*", such as head.b, fits an earlier --rate`},
+		{[]string{"head.w=2", "head.b=2", "head.*=10"}, plain, nil, "put this one before it"},
 		{[]string{"*=0"}, plain, nil, "must be a positive number"},
 		{[]string{"*=NaN"}, plain, nil, "must be a positive number"},
 		{[]string{"*=1e99"}, plain, nil, "must be a positive number"},

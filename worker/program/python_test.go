@@ -118,7 +118,7 @@ class Number:  # of numpy's, or of a framework's
         return self.value
 
 refused = []
-for suggested in {"steps": 62.5}, {"batch": "64"}, {"optimizer": Number}, {"learning_rate": float("nan")}, {"examples": 0}, {"rates": {"x.*": 2}}, {"rates": {"w": 0}}:
+for suggested in {"steps": 62.5}, {"batch": "64"}, {"optimizer": Number}, {"learning_rate": float("nan")}, {"examples": 0}, {"rates": {"x.*": 2}}, {"rates": {"w": 0}}, {"rates": {"*": 2, "w": 3}}:
     try:
         kintsugi.run("net", [("w", (2,))], None, None, **suggested)
     except (TypeError, ValueError) as e:
@@ -145,6 +145,7 @@ kintsugi.run("net", [("w", (2,))], lambda params, seed: None, gradient, evaluate
 	for _, want := range []string{
 		"steps is 62.5; it must be a whole number", "batch is '64'; it must be a whole number", "optimizer is <class '__main__.Number'>; it must be a word, as for --optimizer",
 		"learning_rate is nan; it must be a number", "examples is 0: there is nothing to draw from", "rates: no tensor fits 'x.*'; there are w", "rates: 'w' has 0.0 times the learning rate; it must be a positive number",
+		"rates: every tensor that fits 'w', such as w, fits an earlier pattern, and the first one counts; put this one before it",
 	} {
 		if !strings.Contains(refused, want) {
 			t.Errorf("%s\nlacks %q", refused, want)
