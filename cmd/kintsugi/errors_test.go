@@ -135,6 +135,7 @@ var mistakes = []mistake{
 	{"config-twice", exitUsage, "train --config twice.yaml"},
 	{"config-broken", exitUsage, "train --config broken.yaml"},
 	{"config-list", exitUsage, "train --config list.yaml"},
+	{"config-map", exitUsage, "train --config map.yaml"},
 	{"environment-value", exitUsage, "KINTSUGI_STEPS=many kintsugi train --model qp"},
 	{"data-unknown", exitUsage, "train --data imagenet"},
 	{"data-dir-unset", exitUsage, "train --data mnist"},
@@ -279,6 +280,7 @@ func mistakesDir(t *testing.T) string {
 		"value.yaml":  "model: qp\n\nsteps: many\n",
 		"broken.yaml": "model: [qp\n",
 		"list.yaml":   "- model\n- qp\n",
+		"map.yaml":    "model: qp\nrate:\n  head.*: 10\n",
 	} {
 		writeFile(t, path(name), []byte(text))
 	}

@@ -218,15 +218,15 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 		if flag.Changed {
 			continue // the command line takes precedence
 		}
-		values := []string{value.Value}
+		values := []*yaml.Node{value}
 		if value.Kind == yaml.SequenceNode {
-			values = values[:0]
-			for _, v := range value.Content {
-				values = append(values, v.Value)
-			}
+			values = value.Content
 		}
 		for _, v := range values {
-			if err := f.Set(flag.Name, v); err != nil {
+			if v.Kind != yaml.ScalarNode {
+				return fmt.Errorf("%w: --config %s, line %d: %q takes a value, or a list of values for a flag that may be repeated", kintsugi.ErrUsage, file, v.Line, key.Value)
+			}
+			if err := f.Set(flag.Name, v.Value); err != nil {
 				return fmt.Errorf("--config %s, line %d: %w", file, value.Line, badFlag(err, key.Value))
 			}
 		}
