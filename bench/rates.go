@@ -7,7 +7,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
-	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -35,8 +34,9 @@ import (
 // RatesConfig configures Rates.
 type RatesConfig struct {
 	Model, Data string
-	Layout      *kintsugi.Layout
+	Layout      *kintsugi.Layout   // its rates are factors of those that are tried
 	Schedule    conductor.Schedule // its learning rate, warm-up and decay are not used
+	ClipNorm    float64            // longest norm that a gradient counts with; 0: any
 	Workers     int                // number of gradients per step
 	Low, High   float64            // first and last learning rate
 	Steps       int
@@ -130,22 +130,13 @@ func (p *ratesPass) run(ctx context.Context, seed uint64) error {
 		return err
 	}
 	defer func() { _ = t.Close() }() // it has nothing to lose
-	n := p.cfg.Layout.Values
-	params := make([]float32, n)
-	if err := t.Init(params); err != nil {
+	loop := newStepLoop(p.cfg.Layout, p.cfg.Schedule.Rule, p.cfg.Workers, p.cfg.ClipNorm)
+	if err := t.Init(loop.params); err != nil {
 		return err
-	}
-	step := kernels.Step{Rule: kernels.Rule(p.cfg.Schedule.Rule), Params: params, Next: params, Operands: make([]kernels.Operand, p.cfg.Workers)}
-	for i := range step.Rule.States() {
-		step.State[i] = make([]float32, n)
-		step.NextState[i] = step.State[i]
-	}
-	for i := range step.Operands {
-		step.Operands[i].Values = make([]float32, n)
 	}
 	var seen trend
 	for i, rate := range p.rates {
-		loss, err := p.gradients(ctx, t.Gradient, &step, kintsugi.Step(i))
+		loss, err := p.gradients(ctx, t.Gradient, loop, kintsugi.Step(i))
 		if err != nil {
 			return err
 		}
@@ -153,7 +144,9 @@ func (p *ratesPass) run(ctx context.Context, seed uint64) error {
 		if p.diverged = seen.add(loss); p.diverged {
 			return nil
 		}
-		if err := p.step(&step, rate, kintsugi.Step(i+1)); err != nil {
+		s := p.cfg.Schedule
+		s.LearningRate, s.Warmup, s.Steps = rate, 0, 0 // a constant rate
+		if err := loop.step(s.At(kintsugi.Step(i + 1))); err != nil {
 			return err
 		}
 	}
@@ -161,42 +154,17 @@ func (p *ratesPass) run(ctx context.Context, seed uint64) error {
 }
 
 // gradients computes the gradients of a step and returns their mean loss.
-func (p *ratesPass) gradients(ctx context.Context, gradient worker.Gradient, step *kernels.Step, version kintsugi.Step) (float64, error) {
+func (p *ratesPass) gradients(ctx context.Context, gradient worker.Gradient, loop *stepLoop, version kintsugi.Step) (float64, error) {
 	loss := 0.0
 	p.examples = 0
-	for slot := range step.Operands {
-		o := &step.Operands[slot]
-		l, n, err := gradient(ctx, step.Params, o.Values, kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(slot), Incarnation: 1, Version: version})
+	for slot, into := range loop.gradients {
+		l, n, err := gradient(ctx, loop.params, into, kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(slot), Incarnation: 1, Version: version})
 		if err != nil {
 			return 0, err
 		}
+		loop.count(slot, n)
 		loss += l * float64(n)
-		o.Weight = float32(n)
 		p.examples += n
 	}
 	return loss / float64(p.examples), nil
-}
-
-// step makes a step on all parameters with the given learning rate.
-func (p *ratesPass) step(all *kernels.Step, rate float64, at kintsugi.Step) error {
-	s := p.cfg.Schedule
-	s.LearningRate, s.Warmup, s.Steps = rate, 0, 0 // a constant rate
-	o, lo := s.At(at), 0
-	for _, t := range p.cfg.Layout.Tensors {
-		hi := lo + t.Values()
-		step := kernels.Step{
-			Rule: all.Rule, Scalars: server.Scalars(o, t), Scale: float32(1 / float64(p.examples)), Params: all.Params[lo:hi], Next: all.Next[lo:hi],
-		}
-		for i := range step.Rule.States() {
-			step.State[i], step.NextState[i] = all.State[i][lo:hi], all.NextState[i][lo:hi]
-		}
-		for _, g := range all.Operands {
-			step.Operands = append(step.Operands, kernels.Operand{Weight: g.Weight, Values: g.Values[lo:hi]})
-		}
-		if _, err := kernels.Best().Step(&step); err != nil {
-			return err
-		}
-		lo = hi
-	}
-	return nil
 }

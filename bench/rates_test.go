@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,64 @@ func TestTheRangeTestFindsTheEdgeOfStability(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A pass moves each tensor at its own rate: if that is four times the learning rate for all, a
+// quarter of the learning rates gives the same losses, bit for bit.
+func TestTheRangeTestHasTheRatesOfTensors(t *testing.T) {
+	cfg := RatesConfig{
+		Model: "qp", Layout: oneTensor(t, 64), Schedule: conductor.Schedule{Rule: kintsugi.RuleMomentum, Momentum: 0.5}, Workers: 2,
+		Low: 1e-3, High: 1e3, Steps: 200, Seeds: 1, Threads: 1, Open: rippled(oneTensor(t, 64), 1, 0.05), Progress: io.Discard,
+	}
+	want, err := Rates(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Layout, err = cfg.Layout.WithRates(map[string]float32{"x": 4}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Low, cfg.High = cfg.Low/4, cfg.High/4
+	got, err := Rates(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if 4*got.Chosen != want.Chosen || len(got.Curve) != len(want.Curve) {
+		t.Fatalf("chosen %v after %d steps; want a quarter of %v after %d", got.Chosen, len(got.Curve), want.Chosen, len(want.Curve))
+	}
+	for i, p := range got.Curve {
+		if math.Float64bits(p.Loss) != math.Float64bits(want.Curve[i].Loss) {
+			t.Fatalf("loss %v in step %d, want %v", p.Loss, i, want.Curve[i].Loss)
+		}
+	}
+}
+
+// A pass clips gradients: if all are longer than allowed, they may be four times as long, and the
+// losses are the same, bit for bit.
+func TestTheRangeTestClips(t *testing.T) {
+	pass := func(clip float64, by float32) []float64 {
+		open := rippled(oneTensor(t, 64), 1, 0.05)
+		p := ratesPass{cfg: &RatesConfig{Layout: oneTensor(t, 64), Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD}, Workers: 2, ClipNorm: clip, Open: func(seed uint64) (RatesTrainee, error) {
+			x, err := open(seed)
+			return RatesTrainee{Init: x.Init, Close: x.Close, Gradient: func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+				loss, n, err := x.Gradient(ctx, params, grads, id)
+				for i := range grads {
+					grads[i] *= by
+				}
+				return loss, n, err
+			}}, err
+		}}, rates: slices.Repeat([]float64{0.1}, 50)}
+		if err := p.run(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		return p.losses
+	}
+	want := pass(0.01, 1)
+	if !slices.Equal(pass(0.01, 4), want) {
+		t.Error("clipped gradients make other steps if they were longer")
+	}
+	if slices.Equal(pass(0, 1), want) {
+		t.Error("clipping makes no difference: nothing is shown")
 	}
 }
 

@@ -23,12 +23,21 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 	}}
 }
 
-// Scalars returns the optimizer's scalars for the values of tensor t, as kernels take them.
+// Scalars returns the optimizer's scalars for the values of tensor t, as kernels take them, at the
+// learning rate of the run.
 func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
 	return kernels.Scalars{
 		LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
 		WeightDecay: o.WeightDecayOf(t), Correction1: o.Correction1, Correction2: o.Correction2,
 	}
+}
+
+// TensorScalars returns the optimizer's scalars for the values of a tensor, given by its index in
+// the layout, at the learning rate of that tensor.
+func TensorScalars(o kintsugi.Optimizer, l *kintsugi.Layout, tensor int) kernels.Scalars {
+	x := Scalars(o, l.Tensors[tensor])
+	x.LearningRate *= l.Rate(tensor)
+	return x
 }
 
 // scalars returns the scalars of a step for chunk i of the shard. Adam's bias corrections count the
@@ -39,10 +48,7 @@ func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
 		own := r.cfg.Schedule.At(c.Step - r.lag[i])
 		o.Correction1, o.Correction2 = own.Correction1, own.Correction2
 	}
-	tensor := layout.Chunks[int(r.chunks.Lo)+i].Tensor
-	x := Scalars(o, layout.Tensors[tensor])
-	x.LearningRate *= layout.Rate(tensor)
-	return x
+	return TensorScalars(o, layout, layout.Chunks[int(r.chunks.Lo)+i].Tensor)
 }
 
 // hand makes the step start from a given sum, or write one.

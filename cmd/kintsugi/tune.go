@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
@@ -84,7 +85,7 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 	if t.cfg.Schedule, err = t.schedule(); err != nil {
 		return err
 	}
-	t.cfg.Model, t.cfg.Data, t.cfg.Layout, t.cfg.Workers, t.cfg.Steps = t.Model, t.Data, p.layout, t.Workers, int(t.Steps)
+	t.cfg.Model, t.cfg.Data, t.cfg.Layout, t.cfg.ClipNorm, t.cfg.Workers, t.cfg.Steps = t.Model, t.Data, p.layout, t.ClipNorm, t.Workers, int(t.Steps)
 	t.cfg.Threads, t.cfg.Progress = runtime.NumCPU(), cmd.ErrOrStderr()
 	t.cfg.Open = func(seed uint64) (bench.RatesTrainee, error) {
 		s := t.settings
@@ -127,14 +128,41 @@ func (t *tuneRate) print(w io.Writer, row bench.RatesRow) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	what := "--model " + row.Model
-	if len(t.Program) > 0 {
-		what = "-- " + strings.Join(t.Program, " ")
-	}
+	what := t.given()
 	_, err := fmt.Fprintf(w, "chosen: %.2g, %s (%s, a step of %d gradients, %d seeds)\nthe loss falls fastest at %.2g and is lowest at %.2g; the first pass had diverged at %.2g; train takes %.2g unless it is told\n"+
 		"  kintsugi train --learning-rate %.2g %s\n  kintsugi train --learning-rate %.2g --consistency dbw:knee=%d %s\n",
 		row.Chosen, row.Rule, strings.TrimSpace(row.Optimizer), row.Workers, row.Seeds, row.Steepest, row.Lowest, row.BlowUp, row.Usual, row.Chosen, what, row.Chosen, row.Workers, what)
 	return err
+}
+
+// given returns the model and the flags that the rate was found with, as a shell takes them.
+func (t *tuneRate) given() string {
+	words := []string{"--model", t.Model}
+	if len(t.Program) > 0 {
+		words = nil
+	}
+	for _, name := range []string{"data", "workers", "batch", "optimizer", "rate", "momentum", "weight-decay", "weight-decay-for", "clip-norm"} {
+		flag := t.flags.Lookup(name)
+		if !flag.Changed {
+			continue
+		}
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			words = append(words, "--"+name, v)
+		}
+	}
+	if len(t.Program) > 0 {
+		words = append(append(words, "--"), t.Program...)
+	}
+	for i, w := range words {
+		if strings.ContainsAny(w, " *?[]'\"\\$&|;<>()#~") {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func rateLine(r bench.RatesRow) (text, benchfmt string) {

@@ -22,8 +22,14 @@ func TestTuneFindsARateThatTrainTakes(t *testing.T) {
 	if !(r.Chosen < 2) || r.Chosen < 0.02 || r.BlowUp < 1 || r.Workers != 2 || len(r.Curve) < 100 {
 		t.Errorf("chosen %v, blow-up %v, %d workers, %d points", r.Chosen, r.BlowUp, r.Workers, len(r.Curve))
 	}
-	text := must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir)
-	if !strings.Contains(text, "\nchosen: ") || !strings.Contains(text, "dbw:knee=2") {
+	// Rates of tensors and clipping belong to a pass, and to the command that it recommends.
+	text := must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir, "--rate", "*=100", "--clip-norm", "1e9", "--format", "json")
+	var rated []bench.RatesRow
+	if err := json.Unmarshal([]byte(text), &rated); err != nil || len(rated) != 1 || !(rated[0].Chosen < r.Chosen/10) {
+		t.Errorf("chosen %v at a hundred times the rate, %v at one (%v)", rated, r.Chosen, err)
+	}
+	text = must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir, "--rate", "*=0.5", "--clip-norm", "1e9")
+	if !strings.Contains(text, "\nchosen: ") || !strings.Contains(text, "dbw:knee=2 --model qp:dimension=200,condition=30,noise=0.01 --workers 2 --rate '*=0.5' --clip-norm 1e+09\n") {
 		t.Errorf("it prints\n%s", text)
 	}
 }
