@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,12 +15,12 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: what does distribution cost? The same gradients per step, with the same batches and the
-// same optimizer, are computed by a cluster of processes with a parameter server, and by a loop in
+// Question: what does distribution cost? The same gradients per step, with the same batches, the
+// same optimizer, rates of tensors and clipping, are computed by a cluster of processes with a parameter server, and by a loop in
 // one process that uses as many threads as there are cores and never copies a parameter. And how
 // much of the difference is neither gradients and optimizer, which the loop needs too, nor bytes
 // that must move between processes? The claim that could be false: the cluster makes at least half
@@ -38,7 +39,8 @@ type TrainConfig struct {
 	Layout    *kintsugi.Layout
 	Init      func(params []float32) error
 	Gradients []worker.Gradient // one per thread of the loop
-	Step      kernels.Step      // optimizer rule and scalars of the loop
+	Schedule  conductor.Schedule
+	ClipNorm  float64 // longest norm that a gradient counts with; 0: any
 	Progress  io.Writer
 }
 
@@ -88,7 +90,7 @@ func TrainOverhead(ctx context.Context, cfg TrainConfig) (TrainRow, error) {
 				return row, err
 			}
 		}
-		b, err := cfg.loop(ctx, cfg.Steps)
+		_, b, err := cfg.Loop(ctx, cfg.Steps)
 		if err != nil {
 			return row, err
 		}
@@ -111,7 +113,7 @@ const longest = 8 * time.Second
 // shorten reduces the number of steps if cfg.Steps of them would take the loop too long.
 func (cfg *TrainConfig) shorten(ctx context.Context) error {
 	const probe = 10
-	rate, err := cfg.loop(ctx, probe)
+	_, rate, err := cfg.Loop(ctx, probe)
 	if most := int(rate * longest.Seconds()); most < cfg.Steps {
 		cfg.Steps = min(cfg.Steps, max(2*probe, most))
 	}
@@ -202,45 +204,37 @@ func startTrain(binary, out string, flags []string) (*child, error) {
 	return startChild(binary, append([]string{"train", "--out", out, "--log-level", "error"}, flags...)...)
 }
 
-// loop makes the given number of the same steps in this process, and returns its steps per second.
-func (cfg *TrainConfig) loop(ctx context.Context, steps int) (float64, error) {
-	n := cfg.Layout.Values
-	params := make([]float32, n)
-	if err := cfg.Init(params); err != nil {
-		return 0, err
+// Loop makes the given number of the same steps in this process, from the initial parameters. It
+// returns the parameters, which are those of train to the last bit if gradients are sent as they
+// are, and the steps per second after the warm-up.
+func (cfg *TrainConfig) Loop(ctx context.Context, steps int) (params []float32, perSecond float64, err error) {
+	schedule := cfg.Schedule
+	schedule.Steps = kintsugi.Step(steps)
+	x := newStepLoop(cfg.Layout, schedule.Rule, cfg.Workers, cfg.ClipNorm)
+	if err := cfg.Init(x.params); err != nil {
+		return nil, 0, err
 	}
-	step := cfg.Step
-	step.Params, step.Next = params, params
-	for i := range step.Rule.States() {
-		step.State[i] = make([]float32, n)
-		step.NextState[i] = step.State[i]
-	}
-	step.Operands = make([]kernels.Operand, cfg.Workers)
-	for i := range step.Operands {
-		step.Operands[i] = kernels.Operand{Weight: 1, Values: make([]float32, n)}
-	}
-	step.Scale = 1 / float32(cfg.Workers)
 	var start time.Time
 	warm := int(warmUp * float64(steps))
 	for v := range steps {
 		if v == warm {
 			start = time.Now()
 		}
-		if err := cfg.gradients(ctx, params, step.Operands, kintsugi.Step(v)); err != nil {
-			return 0, err
+		if err := cfg.gradients(ctx, x, kintsugi.Step(v)); err != nil {
+			return nil, 0, err
 		}
-		if _, err := kernels.Best().Step(&step); err != nil {
-			return 0, err
+		if err := x.step(schedule.At(kintsugi.Step(v) + 1)); err != nil {
+			return nil, 0, err
 		}
 	}
-	return float64(steps-warm) / time.Since(start).Seconds(), nil
+	return x.params, float64(steps-warm) / time.Since(start).Seconds(), nil
 }
 
 // gradients computes one gradient per worker, on the loop's threads.
-func (cfg *TrainConfig) gradients(ctx context.Context, params []float32, into []kernels.Operand, v kintsugi.Step) error {
+func (cfg *TrainConfig) gradients(ctx context.Context, x *stepLoop, v kintsugi.Step) error {
 	errs := make([]error, len(cfg.Gradients))
-	slots := make(chan int, len(into))
-	for i := range into {
+	slots := make(chan int, len(x.gradients))
+	for i := range x.gradients {
 		slots <- i
 	}
 	close(slots)
@@ -248,17 +242,15 @@ func (cfg *TrainConfig) gradients(ctx context.Context, params []float32, into []
 	for t, gradient := range cfg.Gradients {
 		wg.Go(func() {
 			for i := range slots {
-				if _, _, err := gradient(ctx, params, into[i].Values, kintsugi.PushID{Slot: kintsugi.Slot(i), Version: v}); err != nil {
+				_, examples, err := gradient(ctx, x.params, x.gradients[i], kintsugi.PushID{Slot: kintsugi.Slot(i), Version: v})
+				if err != nil {
 					errs[t] = err
+					continue
 				}
+				x.count(i, examples)
 			}
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }

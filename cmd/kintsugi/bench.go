@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -19,8 +20,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/kernels"
-	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -45,6 +44,9 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.servers, "servers", 2, "servers")
 	f.IntVar(&b.steps, "steps", 300, "steps of one measurement")
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
+	f.StringArrayVar(&b.rates, "rate", nil, "learning rate of some tensors in both, as train's --rate; may be repeated")
+	f.Float64Var(&b.clipNorm, "clip-norm", suggested, "longest norm that a gradient counts with in both, as train's --clip-norm (default: as the model suggests, mostly 0)")
+	f.Lookup("clip-norm").DefValue = "0" // so that help prints no default
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
 	f.StringVar(&b.device, "device", "auto", "what computes gradients in both, as train's --device")
@@ -306,7 +308,8 @@ type benchTrain struct {
 	workers, servers, steps, rounds int
 	format, blas, wire, before      string
 	device, serverDevice            string
-	program                         []string
+	program, rates                  []string
+	clipNorm                        float64
 }
 
 func (b *benchTrain) command(cmd *cobra.Command) error {
@@ -324,6 +327,13 @@ func (b *benchTrain) command(cmd *cobra.Command) error {
 	if len(b.program) > 0 {
 		b.models = []string{"a program"}
 	}
+	if len(b.models) > 1 {
+		for _, m := range b.models {
+			if err := b.known(m); err != nil {
+				return err
+			}
+		}
+	}
 	var rows []bench.TrainRow
 	for _, m := range b.models {
 		row, err := b.measure(cmd.Context(), m, cmd.ErrOrStderr())
@@ -335,63 +345,119 @@ func (b *benchTrain) command(cmd *cobra.Command) error {
 	return printRows(cmd.OutOrStdout(), b.format, rows, trainTable, trainLine)
 }
 
-func (b *benchTrain) measure(ctx context.Context, name string, progress io.Writer) (bench.TrainRow, error) {
-	binary, err := os.Executable()
-	if err != nil {
-		return bench.TrainRow{}, err
-	}
+// training returns the settings of train for a model.
+func (b *benchTrain) training(name string) (*training, error) {
 	t := &training{}
 	t.register(newFlagSet("bench"))
-	t.Model, t.Workers, t.Servers, t.BLAS, t.Device, t.ServerDevice, t.Program = name, b.workers, b.servers, b.blas, b.device, b.serverDevice, b.program
-	if err := t.check(); err != nil {
-		return bench.TrainRow{}, err
-	}
-	if err := t.prepareProgram(false); err != nil {
-		return bench.TrainRow{}, err
-	}
-	if _, err := useBLAS(&t.settings); err != nil {
-		return bench.TrainRow{}, err
+	t.Model, t.Workers, t.Servers, t.BLAS, t.Device, t.ServerDevice, t.Program, t.Rates, t.ClipNorm = name, b.workers, b.servers, b.blas, b.device, b.serverDevice, b.program, b.rates, b.clipNorm
+	return t, t.check()
+}
+
+// known returns an error for a model that cannot be measured with these settings. It is called
+// before minutes of measuring others.
+func (b *benchTrain) known(name string) error {
+	t, err := b.training(name)
+	if err != nil {
+		return err
 	}
 	prob, err := describe(&t.settings)
 	if err != nil {
-		return bench.TrainRow{}, err
+		return err
 	}
-	defer prob.close()
-	if err := prob.open(&t.settings); err != nil {
-		return bench.TrainRow{}, err
-	}
+	return errors.Join(meansGradients(t, prob), prob.close())
+}
+
+// meansGradients returns an error for a model whose steps are no means of gradients.
+func meansGradients(t *training, prob *problem) error {
 	schedule, err := t.schedule()
+	if err == nil && makesOwnSteps(schedule.Rule) {
+		err = fmt.Errorf("%w: bench train compares means of gradients, and model %s has none", kintsugi.ErrUsage, prob.desc.Name)
+	}
+	return err
+}
+
+func (b *benchTrain) measure(ctx context.Context, name string, progress io.Writer) (bench.TrainRow, error) {
+	cfg, end, err := b.config(ctx, name)
 	if err != nil {
 		return bench.TrainRow{}, err
 	}
-	if makesOwnSteps(schedule.Rule) {
-		return bench.TrainRow{}, fmt.Errorf("%w: bench train compares means of gradients, and model %s has none", kintsugi.ErrUsage, name)
+	defer end()
+	if cfg.Binary, err = os.Executable(); err != nil {
+		return bench.TrainRow{}, err
 	}
-	schedule.DecayMatrices = false // the loop handles all tensors at once, as much work as in the cluster
-	o := schedule.At(1)
-	cfg := bench.TrainConfig{
-		Model: t.Model, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary,
-		Flags:  []string{"--blas", b.blas, "--wire", b.wire, "--device", b.device, "--server-device", b.serverDevice},
-		Layout: prob.layout, Init: func(p []float32) error { return prob.init(&t.settings, t.Seed, p) }, Progress: progress,
-		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: server.Scalars(o, kintsugi.Tensor{})},
+	cfg.Progress = progress
+	return bench.TrainOverhead(ctx, cfg)
+}
+
+// config returns the measurement of a model. The caller calls end when it is over.
+func (b *benchTrain) config(ctx context.Context, name string) (cfg bench.TrainConfig, end func(), err error) {
+	var open []func() error
+	release := func() {
+		for _, end := range slices.Backward(open) {
+			_ = end() // it has nothing to lose
+		}
 	}
-	for _, a := range b.program {
-		cfg.Flags = append(cfg.Flags, "--program", a)
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	t, err := b.training(name)
+	if err != nil {
+		return cfg, nil, err
+	}
+	if err := t.prepareProgram(false); err != nil {
+		return cfg, nil, err
+	}
+	if _, err := useBLAS(&t.settings); err != nil {
+		return cfg, nil, err
+	}
+	prob, err := describe(&t.settings)
+	if err != nil {
+		return cfg, nil, err
+	}
+	open = append(open, prob.close)
+	if err := prob.open(&t.settings); err != nil {
+		return cfg, nil, err
+	}
+	if err := meansGradients(t, prob); err != nil {
+		return cfg, nil, err
+	}
+	cfg = bench.TrainConfig{
+		Model: t.Model, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Flags: b.flags(),
+		Layout: prob.layout, Init: func(p []float32) error { return prob.init(&t.settings, t.Seed, p) }, ClipNorm: t.ClipNorm,
+	}
+	if cfg.Schedule, err = t.schedule(); err != nil {
+		return cfg, nil, err
 	}
 	if b.before != "" {
 		cfg.Before = []string{"--wire", b.before}
 	}
 	for range min(b.workers, runtime.NumCPU()) {
-		var g worker.Gradient
 		g, m, err := prob.compute(ctx, &t.settings)
 		if err != nil {
-			return bench.TrainRow{}, err
+			return cfg, nil, err
 		}
-		defer m.Close()
+		open = append(open, m.Close)
 		cfg.Gradients = append(cfg.Gradients, g)
 		if _, ok := m.(gpuModel); ok { // computes one gradient after the other, as fast as several threads would
 			break
 		}
 	}
-	return bench.TrainOverhead(ctx, cfg)
+	return cfg, release, nil
+}
+
+// flags returns the flags of train, besides those that bench sets itself.
+func (b *benchTrain) flags() []string {
+	flags := []string{"--blas", b.blas, "--wire", b.wire, "--device", b.device, "--server-device", b.serverDevice}
+	if b.clipNorm != suggested {
+		flags = append(flags, "--clip-norm", fmt.Sprint(b.clipNorm))
+	}
+	for _, r := range b.rates {
+		flags = append(flags, "--rate", r)
+	}
+	for _, a := range b.program {
+		flags = append(flags, "--program", a)
+	}
+	return flags
 }

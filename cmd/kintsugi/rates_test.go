@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -80,5 +82,49 @@ func TestRatesReachEveryProcess(t *testing.T) {
 	_, uneven := lastParams(t, calm)
 	if _, even := lastParams(t, train()); slices.Equal(uneven, even) {
 		t.Error("rates make no difference")
+	}
+}
+
+// The loop that bench train compares a cluster with does the same work: it ends with the bits of
+// train, with rates and clipping, through a killed server. So does the loop over a program that
+// gives them, and lets only matrices decay.
+func TestTheLoopOfBenchTrainMakesTheStepsOfTrain(t *testing.T) {
+	onlyLong(t)
+	t.Setenv(threadsVariable, "1") // else it would be set for the tests that follow
+	const steps = 30
+	for name, c := range map[string]struct {
+		b      benchTrain
+		differ []string // flags of train with which it makes other steps
+	}{
+		"a model":   {benchTrain{models: []string{"mlp"}, rates: []string{"fc3/*=4", "*/b=0.5"}, clipNorm: 0.5}, []string{"--clip-norm", "0"}},
+		"a program": {benchTrain{models: []string{"a program"}, program: slices.Concat(ownProgram[1:], []string{"recipe", "rated"}), clipNorm: suggested}, []string{"--rate", "*=1"}},
+	} {
+		b := c.b
+		b.workers, b.servers, b.steps, b.rounds, b.blas, b.wire, b.device, b.serverDevice = 3, 2, steps, 1, "auto", "auto", "auto", "cpu"
+		cfg, end, err := b.config(t.Context(), b.models[0])
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		want, perSecond, err := cfg.Loop(t.Context(), steps)
+		end()
+		if err != nil || !(perSecond > 0) {
+			t.Fatalf("%s: %v steps/s, %v", name, perSecond, err)
+		}
+		train := func(more ...string) []float32 {
+			dir := newDir(t)
+			args := slices.Concat([]string{"train", "--model", cfg.Model, "--workers", "3", "--servers", "2", "--steps", fmt.Sprint(steps), "--eval-every", "0", "--out", dir}, b.flags(), more)
+			must(t, args...)
+			_, params := lastParams(t, dir)
+			return params
+		}
+		same := func(got []float32) bool {
+			return slices.EqualFunc(got, want, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+		}
+		if !same(train("--fault", "kill server/0 at step 12")) {
+			t.Errorf("%s: the loop makes other steps than train", name)
+		}
+		if same(train(c.differ...)) {
+			t.Errorf("%s: %q makes no difference: nothing is shown", name, c.differ)
+		}
 	}
 }
