@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -22,10 +24,13 @@ import (
 type PlainConfig struct {
 	Desc     *models.Description
 	Set      *data.Set
+	Layout   *kintsugi.Layout // of the model, with the rates of tensors
 	Seed     uint64
-	Batch    int // number of examples per step, of all workers together
+	Workers  int // number of gradients per step
+	Batch    int // number of examples of a gradient
 	Steps    int
 	Schedule conductor.Schedule
+	ClipNorm float64 // longest norm that a gradient counts with; 0: any
 }
 
 // Plain trains a model in one loop and returns its parameters, in the order that train uses.
@@ -78,11 +83,11 @@ func (cfg *PlainConfig) network(ctx context.Context, rng *rand.Rand, params []fl
 	})
 }
 
-// descend trains by gradients with the optimizer of the schedule. Each epoch has another order of
-// examples.
+// descend trains by gradients with the optimizer of the schedule: each step is the mean of the
+// gradients of all workers, each clipped. Each epoch has another order of examples.
 func (cfg *PlainConfig) descend(ctx context.Context, rng *rand.Rand, params []float32, gradient func(x []float64, batch []int, g []float64) error) ([]float32, error) {
 	n := len(params)
-	x, g, m, v := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	x, g, mean, m, v := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	for i, p := range params {
 		x[i] = float64(p)
 	}
@@ -92,17 +97,26 @@ func (cfg *PlainConfig) descend(ctx context.Context, rng *rand.Rand, params []fl
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		for i := range batch {
-			if len(order) == 0 {
-				order = rng.Perm(cfg.Set.Train.Len())
+		clear(mean)
+		for range cfg.Workers {
+			for i := range batch {
+				if len(order) == 0 {
+					order = rng.Perm(cfg.Set.Train.Len())
+				}
+				batch[i], order = order[0], order[1:]
 			}
-			batch[i], order = order[0], order[1:]
+			if err := gradient(x, batch, g); err != nil {
+				return nil, err
+			}
+			floats.AddScaled(mean, cfg.clipped(g)/float64(cfg.Workers), g)
 		}
-		if err := gradient(x, batch, g); err != nil {
-			return nil, err
-		}
-		if err := cfg.move(step, x, g, m, v); err != nil {
-			return nil, err
+		lo := 0
+		for i, t := range cfg.Layout.Tensors {
+			hi := lo + t.Values()
+			if err := cfg.move(step, i, x[lo:hi], mean[lo:hi], m[lo:hi], v[lo:hi]); err != nil {
+				return nil, err
+			}
+			lo = hi
 		}
 	}
 	for i, p := range x {
@@ -111,10 +125,19 @@ func (cfg *PlainConfig) descend(ctx context.Context, rng *rand.Rand, params []fl
 	return params, nil
 }
 
-// move makes a step of the optimizer; m and v are its state.
-func (cfg *PlainConfig) move(step int, x, g, m, v []float64) error {
+// clipped returns the factor that clips a gradient.
+func (cfg *PlainConfig) clipped(g []float64) float64 {
+	if norm := floats.Norm(g, 2); cfg.ClipNorm > 0 && norm > cfg.ClipNorm {
+		return cfg.ClipNorm / norm
+	}
+	return 1
+}
+
+// move makes a step of the optimizer on a tensor; m and v are its state. It overwrites g.
+func (cfg *PlainConfig) move(step, tensor int, x, g, m, v []float64) error {
 	o := cfg.Schedule.At(kintsugi.Step(step) + 1)
-	rate := float64(o.LearningRate)
+	rate := float64(o.LearningRate) * float64(cfg.Layout.Rate(tensor))
+	floats.AddScaled(g, float64(o.WeightDecayOf(cfg.Layout.Tensors[tensor])), x)
 	switch cfg.Schedule.Rule {
 	case kintsugi.RuleSGD:
 		for i := range x {

@@ -27,7 +27,11 @@ func plainly(t *testing.T, model, set string) PlainConfig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return PlainConfig{Desc: d, Set: s, Seed: 1}
+	l, err := kintsugi.NewLayout(d.Tensors())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return PlainConfig{Desc: d, Set: s, Layout: l, Seed: 1, Workers: 1}
 }
 
 // TestLeastSquaresEndWhereTheTextbookDoes: the algorithm draws nothing at random, so another solver
@@ -128,5 +132,59 @@ func TestPlainLoopsLearn(t *testing.T) {
 	cfg.Schedule.Rule = kintsugi.RuleAdamW
 	if _, err := Plain(t.Context(), cfg); err == nil {
 		t.Error("a rule that the loop does not know was taken for another")
+	}
+}
+
+// The plain loop follows a run in all that its optimizer does: rates of tensors, clipping, weight
+// decay of matrices and a schedule. Parameters and gradients are of order 1, and a run rounds them
+// to float32 some ten times in each of 20 steps, so they may differ by 20·10·2⁻²⁴.
+func TestAPlainLoopMakesTheStepsOfARun(t *testing.T) {
+	const steps, workers = 20, 3
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{4, 2}}, {Name: "b", Shape: []int{4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = l.WithRates(map[string]float32{"b": 3}); err != nil {
+		t.Fatal(err)
+	}
+	set, err := data.Open("cover", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdagrad, kintsugi.RuleAdam} {
+		cfg := PlainConfig{Set: set, Layout: l, Workers: workers, Batch: 1, Steps: steps, ClipNorm: 1.5, Schedule: conductor.Schedule{
+			Rule: rule, LearningRate: 0.05, Momentum: 0.5, WeightDecay: 0.1, DecayMatrices: true, Warmup: 5, Steps: steps, Decay: conductor.Cosine}}
+		loop, start := newStepLoop(l, rule, workers, cfg.ClipNorm), make([]float32, l.Values)
+		for i := range start {
+			start[i] = 1 - float32(i)/8
+		}
+		copy(loop.params, start)
+		calls := 0
+		got, err := cfg.descend(t.Context(), rand.New(rand.NewPCG(1, 1)), start, func(x []float64, _ []int, g []float64) error {
+			for i := range g {
+				g[i] = x[i] * float64(1+calls%workers) / 2 // some are longer than allowed
+			}
+			calls++
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for v := range steps {
+			for w, g := range loop.gradients {
+				for i := range g {
+					g[i] = loop.params[i] * float32(1+w) / 2
+				}
+				loop.count(w, 1)
+			}
+			if err := loop.step(cfg.Schedule.At(kintsugi.Step(v) + 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range got {
+			if math.Abs(float64(got[i]-loop.params[i])) > steps*10/float64(1<<24) {
+				t.Errorf("rule %d: value %d is %v, in a run %v", rule, i, got[i], loop.params[i])
+			}
+		}
 	}
 }

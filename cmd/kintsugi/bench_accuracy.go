@@ -88,7 +88,7 @@ func plainly(ctx context.Context, flags []string) (loss, accuracy float64, err e
 		return 0, 0, err
 	}
 	params, err := bench.Plain(ctx, bench.PlainConfig{
-		Desc: p.desc, Set: p.set, Seed: t.Seed, Batch: t.Batch * t.Workers, Steps: int(t.Steps), Schedule: schedule,
+		Desc: p.desc, Set: p.set, Layout: p.layout, Seed: t.Seed, Workers: t.Workers, Batch: t.Batch, Steps: int(t.Steps), Schedule: schedule, ClipNorm: t.ClipNorm,
 	})
 	if err != nil {
 		return 0, 0, err
