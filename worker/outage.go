@@ -126,25 +126,23 @@ func (w *worker) local() bool { return w.cfg.Pace.Keep == kintsugi.KeepLocal }
 // move takes a local step on params. It overwrites the version that they hold, which is no longer
 // needed: the session that ends the outage reads another one into another array.
 func (w *worker) move(params []float32, id kintsugi.PushID, grads []float32) {
+	usual := float32(w.cfg.Rate(id.Version))
 	for _, c := range w.cfg.Layout.Chunks {
-		rate := w.rate(id, c.Tensor)
+		rate := usual * w.cfg.Layout.Rate(c.Tensor)
 		for i := c.Lo; i < c.Hi; i++ {
 			params[i] -= float32(rate * grads[i])
 		}
 	}
 }
 
-// rate returns how far a unit of gradient moves the values of a tensor on a path of version id.
-func (w *worker) rate(id kintsugi.PushID, tensor int) float32 {
-	return float32(w.cfg.Rate(id.Version)) * w.cfg.Layout.Rate(tensor)
-}
-
-// parts divides ranges by the rates of their tensors.
+// parts cuts ranges at the borders of chunks, and gives each part the rate of a local step on
+// version id.
 func (w *worker) parts(ranges []kept.Range, id kintsugi.PushID) (parts []kept.Part) {
+	usual := float32(w.cfg.Rate(id.Version))
 	for _, r := range ranges {
 		for _, c := range w.cfg.Layout.Chunks {
 			if lo, hi := max(r.Lo, c.Lo), min(r.Hi, c.Hi); lo < hi {
-				parts = append(parts, kept.Part{Range: kept.Range{Lo: lo, Hi: hi}, Rate: w.rate(id, c.Tensor)})
+				parts = append(parts, kept.Part{Range: kept.Range{Lo: lo, Hi: hi}, Rate: usual * w.cfg.Layout.Rate(c.Tensor)})
 			}
 		}
 	}
