@@ -19,8 +19,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: what does distribution cost? The same gradients per step, with the same batches, the
-// same optimizer, rates of tensors and clipping, are computed by a cluster of processes with a parameter server, and by a loop in
+// Question: what does distribution cost? The same steps, with the same batches, optimizer, rates of
+// tensors and clipping, are made by a cluster of processes with a parameter server, and by a loop in
 // one process that uses as many threads as there are cores and never copies a parameter. And how
 // much of the difference is neither gradients and optimizer, which the loop needs too, nor bytes
 // that must move between processes? The claim that could be false: the cluster makes at least half
