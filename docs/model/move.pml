@@ -76,36 +76,37 @@
 mtype = { snapshot, take, update, commit, released, joined, taken, stable };
 
 byte faults = F;
-byte top;        /* newest step that was released, or with which the line has begun that has begun last */
-byte fin[N+1];   /* by step: the decision of it */
-byte line = 1;   /* that has begun last */
-byte begins;     /* the step with which it did */
-byte birth[2];   /* by shard: how often it has come back as it was saved */
-byte from[2];    /* by shard: the step with which it came back last */
-bit over;        /* nobody is left who has any shard: all go back to a checkpoint */
+byte top;        /* newest step that was released; after a line has begun, the step at which it began */
+byte fin[N+1];   /* by step: the decision with which it was released */
+byte line = 1;   /* the line that has begun last */
+byte begins;     /* the step at which that line began */
+byte birth[2];   /* by shard: how often it was restored from what was saved */
+byte from[2];    /* by shard: the step at which it was last restored */
+bit over;        /* no server is left that has a shard: all shards would go back to a checkpoint */
 
-/* Views, by number. The fence of a conductor is the number of its view. Those on later lines than the first keep the first. */
+/* Views, by number. The fence of a conductor is the number of its view. Each line after the first keeps what the
+ * line before has. */
 byte newest = 1;
 byte lineOf[VIEWS+1];
-bit goesOn[VIEWS+1];     /* its line is that of the view before */
+bit goesOn[VIEWS+1];     /* by view: it goes on with the line of the view before */
 byte head[2*VIEWS+2];    /* by view and shard */
 byte second[2*VIEWS+2];
 #define HEAD(v,s) head[2*(v)+(s)]
 #define SECOND(v,s) second[2*(v)+(s)]
 
-/* Of the newest view. */
-bit named[2];    /* by server: the view names this life */
-byte since[4];   /* by server and shard: the view that took it into the chain; 0: it has been there since the line began */
-bit lost[2];     /* by shard: nobody had it when the line began */
-byte counts[2];  /* by shard: the line from which on files of it count */
+/* About the newest view. */
+bit named[2];    /* by server: the view names its present life */
+byte since[4];   /* by server and shard: the view that took the server into the chain; 0: it was there when the line began */
+bit lost[2];     /* by shard: no server had it when the line began */
+byte counts[2];  /* by shard: the first line whose files of it count */
 
 /* Servers. */
 bit up[2] = 1;
-bit here[2] = 1; /* its place is filled, as far as the coordinator knows */
-bit lapsed[2];   /* this life was away, since the newest view was put */
-bit missed[2];     /* it has been away for longer than it is waited for */
-byte word[2];    /* the view up to which it has said that it has caught up */
-byte holds[2];   /* the line whose state this life has found in its file; 0: none */
+bit here[2] = 1; /* as far as the coordinator knows, it is there */
+bit lapsed[2];   /* its present life was away at some time since the newest view was made */
+bit missed[2];     /* it has been away for longer than the time of --move-after */
+byte word[2];    /* the newest view for which it has said that it has caught up */
+byte holds[2];   /* the line of the state that its present life found in its file; 0: none */
 byte at[2] = 1;
 
 /* Replicas: server i, shard s. */
@@ -119,7 +120,7 @@ byte standing[4], promised[4], rel[4], app[4], low[4], born[4];
 byte dec[4*(N+1)];
 #define KNOWN(r,t) ((t)>=low[r] && (t)<=app[r] -> dec[H(r,t)] : 0)
 
-/* What the head of a chain of two knows of the second. */
+/* What the head of a chain of two knows of the second replica. */
 #define NOBODY 0
 #define COUNTS 1
 #define JOINING 2
@@ -129,9 +130,9 @@ bit linked[2];
 chan down[2] = [10] of { mtype, byte, byte, byte };
 chan back[2] = [10] of { mtype, byte, byte };
 
-/* Files: each server has one, for the shard that belongs to it. */
-bit writes[2];       /* its replica writes there */
-byte fline[2], fapp[2], flow[2], fborn[2];  /* of line 0 it is of no use; flow: the older version in it */
+/* Files. Each server has one, for the shard of its own number. */
+bit writes[2];       /* its replica writes to the file */
+byte fline[2], fapp[2], flow[2], fborn[2];  /* fline: its line, 0 if nothing in it is of use. flow: the older of the versions in it */
 byte fdec[2*(N+1)];
 #define FD(i,t) fdec[(i)*(N+1)+(t)]
 
@@ -146,7 +147,7 @@ hidden mtype msg;
 #define CHAINED(s) (SECOND(newest,s)!=NONE)
 #define IN(i,s) (HEAD(newest,s)==(i) || SECOND(newest,s)==(i))
 #define INANY(i) (IN(i,0) || IN(i,1))
-#define ALONE(v,i) (HEAD(v,i)==(i) && SECOND(v,i)==NONE) /* the file of server i is for its replica in view v */
+#define ALONE(v,i) (HEAD(v,i)==(i) && SECOND(v,i)==NONE) /* in view v, server i alone has its own shard, and so writes its file */
 
 #define HEADS(i,s) (up[i] && at[i] && HEAD(at[i],s)==(i) && has[R(i,s)])
 #define LEADS(i) HEADS(i,0)
@@ -154,7 +155,7 @@ hidden mtype msg;
 #define TOGETHER(i,s) (up[MATE(i,s)] && at[MATE(i,s)]==at[i] && has[R(MATE(i,s),s)])
 #define BEHIND(i,s) (up[i] && at[i] && SECOND(at[i],s)==(i) && up[1-(i)] && at[1-(i)]==at[i])
 
-/* The others rely on it. */
+/* Others rely on the replica of shard s on server i. */
 #define RELIED(i,s) (up[i] && named[i] && has[R(i,s)] && at[i] && IN(i,s) && (HEAD(newest,s)==(i) || word[i]>=since[R(i,s)]) && \
 	at[i]>=since[R(i,s)] && lineOf[at[i]]==lineOf[newest] && line==lineOf[newest] && standing[R(i,s)]==SETTLED)
 
@@ -231,7 +232,8 @@ inline tookStep(mine,its) {
   answer(mine,its)
 }
 
-/* The file holds what the replica has: after a line has begun one version, else two. */
+/* The replica begins to write its file. The file holds what the replica has: one version after a line has begun, and
+ * two otherwise. */
 inline format(who) {
   writes[who] = 1; fline[who] = lineOf[at[who]]; fborn[who] = born[R(who,who)]; fapp[who] = app[R(who,who)]; flow[who] = rel[R(who,who)];
   z = 1;
@@ -241,7 +243,7 @@ inline format(who) {
 proctype Replica(byte i; byte s) {
 end:
   do
-  /* The second connects, says where it stands, and is sent what it lacks. */
+  /* The second replica connects to the head and says which steps it has. The head sends what it lacks. */
   :: d_step { ON && BEHIND(i,s) && !linked[s] && !lacking[R(1-i,s)] && standing[R(1-i,s)]==SETTLED ->
        x = R(1-i,s); y = R(i,s);
        z = KNOWN(y,app[y]);
@@ -260,7 +262,7 @@ end:
        :: app[x]>rel[x] && !(ok && app[y]==app[x] && z==KNOWN(x,app[x])) -> down[s]!update,app[x],dec[H(x,app[x])],promised[x]
        :: else
        fi }
-  /* The same; but a head that has made the step before anybody was to follow has no sum of it. */
+  /* The same if the head made its last step before it had a second replica: then it has no sum of that step to send. */
   :: d_step { ON && BEHIND(i,s) && !linked[s] && !lacking[R(1-i,s)] && standing[R(1-i,s)]==SETTLED && lacking[R(i,s)] && app[R(1-i,s)]>rel[R(1-i,s)] ->
        x = R(1-i,s);
        lpromised[x] = 0; lstep[x] = 0; ldec[x] = 0;
@@ -269,7 +271,8 @@ end:
        next[x] = JOINING; answer(1-i,s); down[s]!snapshot,rel[x],KNOWN(x,rel[x])!=0,0;
        if :: promised[x] -> down[s]!take,0,0,promised[x] :: else fi }
 
-  /* It obeys the head as the head obeys the conductor. Where it cannot, it connects again. */
+  /* The second replica does what the head says, as a head does what a conductor says. If it cannot, it connects
+   * again. */
   :: d_step { ON && BEHIND(i,s) && linked[s] && nempty(down[s]) ->
        down[s]?msg,x,y,fence;
        ok = 1;
@@ -311,7 +314,7 @@ end:
        if :: ok :: else -> cut(s) fi;
        check() }
 
-  /* A head hears the second. */
+  /* A head gets an answer of the second replica. */
   :: d_step { ON && HEADS(i,s) && linked[s] && nempty(back[s]) ->
        back[s]?msg,x,y;
        if
@@ -334,7 +337,7 @@ inline begin(by,step) {
   fi
 }
 
-/* Where a line begins. */
+/* The step at which a line begins, from the states of both heads. */
 inline beginning(r0,r1) {
   b = N+1;
   if
@@ -352,7 +355,7 @@ inline beginning(r0,r1) {
 
 #define ALLGOT(i) (got[R(i,0)] && got[R(i,1)] && TOGETHER(i,1))
 
-/* What the conductor on server i does about shard s. */
+/* What the conductor on server i does with shard s. */
 proctype Conductor(byte i; byte s) {
 end:
   do
@@ -361,7 +364,7 @@ end:
        y = MATE(i,s); z = R(y,s);
        beginning(R(i,0),R(MATE(i,1),1));
        if
-       :: b>N -> over = 1 /* both have come back as they were saved, one after the other */
+       :: b>N -> over = 1 /* both shards were restored from what was saved, one after the other */
        :: else -> begin(at[i],b)
        fi;
        if
@@ -388,7 +391,7 @@ end:
           check()
        fi }
 
-  /* It has taken all of them: what they say is all that it knows. */
+  /* Both shards have promised its fence. The conductor knows no more than what they have said. */
   :: d_step { ON && s==0 && LEADS(i) && !decides[i] && ALLGOT(i) && standing[R(i,0)]==SETTLED && standing[R(MATE(i,1),1)]==SETTLED ->
        decides[i] = 1;
        y = R(i,0); z = R(MATE(i,1),1);
@@ -400,7 +403,8 @@ end:
        :: else -> cdec[i] = (x<=N -> at[i] : 0)
        fi }
 
-  /* A head gets a step: it is new, or replaces another decision, or is there and is answered again. */
+  /* A head gets the decision of a step. It applies the step, or replaces another decision of it, or has it already
+   * and answers again. */
   :: d_step { ON && LEADS(i) && TOGETHER(i,s) && decides[i] && cdec[i] && rel[R(MATE(i,s),s)]==crel[i] && (sent[i] & (1<<s))==0 ->
        sent[i] = sent[i] | (1<<s);
        y = MATE(i,s); z = R(y,s); x = crel[i]+1;
@@ -414,7 +418,7 @@ end:
        tookStep(y,s);
        check() }
 
-  /* Stable on both shards: it is released. */
+  /* The step is stable on both shards, so the conductor releases it. */
   :: d_step { ON && s==0 && LEADS(i) && decides[i] && said[i]==3 ->
        crel[i] = crel[i]+1;
        x = crel[i];
@@ -428,7 +432,7 @@ end:
        cdec[i] = (x<N -> at[i] : 0); said[i] = 0; sent[i] = 0;
        check() }
 
-  /* A head is told. */
+  /* A head learns that its step is released. */
   :: d_step { ON && LEADS(i) && TOGETHER(i,s) && decides[i] && rel[R(MATE(i,s),s)]<crel[i] && app[R(MATE(i,s),s)]==crel[i] ->
        z = R(MATE(i,s),s);
        rel[z] = crel[i];
@@ -451,7 +455,7 @@ inline leave(who) {
   do
   :: x<2 ->
      if
-     :: up[1-who] && at[1-who]!=at[who] -> skip /* what is connected is so in the view of the other one */
+     :: up[1-who] && at[1-who]!=at[who] -> skip /* this connection belongs to the view of the other server, and stays */
      :: else -> cut(x)
      fi;
      z = R(who,x);
@@ -468,7 +472,7 @@ inline die(who) {
   up[who] = 0; at[who] = 0
 }
 
-/* What server i has in its file it has again. */
+/* A server takes its shard back out of its file. */
 inline recall(who,stands) {
   z = R(who,who);
   has[z] = 1; standing[z] = stands; born[z] = fborn[who]; app[z] = fapp[who]; rel[z] = flow[who]; low[z] = 0;
@@ -492,7 +496,7 @@ end:
           z = R(i,x);
           if
           :: !IN(i,x) -> forget(i,x)
-          /* the line goes on with what it has */
+          /* The line goes on with what the server has. */
           :: IN(i,x) && has[z] && was && goesOn[newest] && lineOf[was]==lineOf[newest] && was>=since[z] ->
              if
              :: HEAD(newest,x)==i -> assert(!lacking[z]); /* S5 */
@@ -502,7 +506,7 @@ end:
                 fi
              :: else
              fi
-          /* a line begins that keeps it */
+          /* A line begins that keeps what the server has. */
           :: IN(i,x) && !(has[z] && was && goesOn[newest] && lineOf[was]==lineOf[newest] && was>=since[z]) &&
              HEAD(newest,x)==i && has[z] && was && lineOf[was]<lineOf[newest] && !lacking[z] && !lost[x] ->
              promised[z] = 0;
@@ -517,12 +521,12 @@ end:
                 if
                 :: i==x && FILE(i) && goesOn[newest] && fline[i]==lineOf[newest] -> recall(i,SETTLED); writes[i] = 1; z = R(i,x)
                 :: i==x && FILE(i) && !(goesOn[newest] && fline[i]==lineOf[newest]) && lineOf[newest]>1 && (fline[i]>=counts[i] || ANYFILE) && fline[i]<lineOf[newest] -> recall(i,KEPT); z = R(i,x)
-                :: else -> ok = 0 /* the view relies on what it does not have */
+                :: else -> ok = 0 /* the view relies on a state that the server does not have */
                 fi
              fi
           fi;
           next[z] = (HEAD(newest,x)==i && CHAINED(x) -> (standing[z]==SETTLED -> COUNTS : JOINING) : NOBODY);
-          if :: HEAD(newest,x)==i && has[z] -> promised[z] = at[i]; keptTaken[z] = at[i] :: else fi; /* its conductor takes it */
+          if :: HEAD(newest,x)==i && has[z] -> promised[z] = at[i]; keptTaken[z] = at[i] :: else fi; /* its conductor asks it to promise the fence of the view */
           x++
        :: else -> break
        od;
@@ -531,11 +535,12 @@ end:
        :: else -> die(i)
        fi;
        check() }
-  /* The conductor is there, too: heads say that they have promised its fence. */
+  /* The conductor is in the view too. Heads tell it that they have promised its fence. */
   :: d_step { ON && LEADS(i) && keptTaken[R(i,0)] && next[R(i,0)]!=COUNTS -> answer(i,0) }
   :: d_step { ON && HEADS(i,1) && keptTaken[R(i,1)] && next[R(i,1)]!=COUNTS && up[MATE(i,0)] && at[MATE(i,0)]==at[i] -> answer(i,1) }
 
-  /* It says that it has caught up. What its file holds of an earlier line must not be found any more. */
+  /* It says that it has caught up. First it empties its file, so that no later process finds there what it had on an
+   * earlier line. */
   :: d_step { ON && up[i] && here[i] && at[i] && (has[R(i,0)] || has[R(i,1)]) && at[i]==newest &&
        ((has[R(i,0)] && IN(i,0) && word[i]<since[R(i,0)]) || (has[R(i,1)] && IN(i,1) && word[i]<since[R(i,1)])) &&
        (ANYHOME || (!lacking[R(i,0)] && !lacking[R(i,1)])) && standing[R(i,0)]==SETTLED && standing[R(i,1)]==SETTLED ->
@@ -545,7 +550,7 @@ end:
 
   /* It starts again. */
   :: d_step { ON && !up[i] -> up[i] = 1; here[i] = 1; lapsed[i] = 0; missed[i] = 0; named[i] = 0; word[i] = 0; holds[i] = fline[i] }
-  /* Its lease lapses; it is back; it has been away for longer than it is waited for. */
+  /* Its lease expires. Or: it is back. Or: it has been away for longer than the time of --move-after. */
   :: d_step { ON && !up[i] && here[i] -> here[i] = 0 }
   :: d_step { ON && up[i] && !here[i] -> here[i] = 1; lapsed[i] = 1; missed[i] = 0 }
   :: d_step { ON && !here[i] && here[1-i] && !missed[i] -> missed[i] = 1 }
@@ -565,7 +570,8 @@ end:
 #define FOUND(s) (HEAD(newest,s)==(s) && here[s] && !named[s] && holds[s]==LINE)
 #define HELD(s) (here[HEAD(newest,s)] && (named[HEAD(newest,s)] || FOUND(s)))
 
-/* The chain of a shard in a view on the same line. NONE: nobody has it. */
+/* The head and the second replica of a shard in a view on the same line. The head is NONE if no server has the
+ * shard. */
 inline rechain(its,hd,sd) {
   hd = HEAD(newest,its); sd = SECOND(newest,its);
   if :: sd!=NONE && !LIVES(sd) -> sd = NONE :: else fi;
@@ -575,7 +581,7 @@ inline rechain(its,hd,sd) {
   fi;
   if
   :: hd!=NONE ->
-     x = (AWAITED(its) -> its : 1-its); /* who is to have it */
+     x = (AWAITED(its) -> its : 1-its); /* the server that should head it */
      if
      :: hd==x -> sd = NONE
      :: hd!=x && sd==x && (HASIT(x,its) || ANYHOME) -> hd = x; sd = NONE
@@ -586,7 +592,7 @@ inline rechain(its,hd,sd) {
   fi
 }
 
-/* Who keeps a shard. NONE: nobody. */
+/* The server that keeps a shard when a line begins. NONE: no server has it. */
 inline keeper(its,hd) {
   x = (here[its] -> its : 1-its);
   hd = NONE;
@@ -603,9 +609,9 @@ inline put(h0_,s0_,h1_,s1_) {
 proctype Coordinator() {
 end:
   do
-  :: d_step { ON && newest==VIEWS -> over = 1 } /* see above of servers that end by themselves */
+  :: d_step { ON && newest==VIEWS -> over = 1 } /* the bound that the head of this file speaks of */
   :: d_step { ON && newest<VIEWS && (here[0] || here[1]) && (DISPLACED || ISGONE(0) || ISGONE(1) || ISCOME(0) || ISCOME(1) || lapsed[0] || lapsed[1]) ->
-       ok = 0; /* 1: it is decided */
+       ok = 0; /* 1: the coordinator has made up its mind */
        if
        :: DISPLACED ->
           rechain(0,h0,l0); rechain(1,h1,l1);
@@ -684,14 +690,14 @@ end:
   od
 }
 
-/* What goes wrong with server i. */
+/* The faults of server i. */
 proctype Faults(byte i) {
 end:
   do
-  /* Its process is killed; with its host goes what it has left in memory. */
+  /* Its process is killed. Or its host is lost, and the file with it. */
   :: d_step { ON && faults && up[i] -> faults--; die(i) }
   :: d_step { ON && faults && up[i] -> faults--; die(i); fline[i] = 0 }
-  /* Its lease lapses, and it does not know. */
+  /* Its lease expires, and it does not know. */
   :: d_step { ON && faults && up[i] && here[i] -> faults--; here[i] = 0 }
   od
 }

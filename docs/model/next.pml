@@ -100,59 +100,59 @@ mtype = { snapshot, take, update, commit, released, joined, taken, stable };
 
 byte faults = F;
 byte deaths;     /* servers that were killed or taken for dead */
-byte top;        /* newest step that was released on the line that has begun last, or with which it has begun */
-byte want[N+1];  /* by step: the decision of it that the shard has on that line; 0: none, it fell back */
-byte line = 1;   /* that has begun last */
-byte begins;     /* the step with which it did */
-byte least;      /* the newest step of it that the shard has still */
-bit over;        /* nobody is left who has the shard: all go back to a checkpoint */
+byte top;        /* newest step that was released; after a line has begun, the step at which it began */
+byte want[N+1];  /* by step: the decision with which the shard has it on the present line; 0: the shard fell back behind it */
+byte line = 1;   /* the line that has begun last */
+byte begins;     /* the step at which that line began */
+byte least;      /* the newest step that the shard still had when that line began */
+bit over;        /* no server is left that has the shard: all shards would go back to a checkpoint */
 
 /* Views, by number. The fence of a conductor is the number of its view. */
 byte newest = 1;
-byte size[VIEWS+1];       /* of the chain */
-byte chain[(VIEWS+1)*S]; /* by view and place */
+byte size[VIEWS+1];       /* by view: the length of its chain */
+byte chain[(VIEWS+1)*S]; /* by view and place: the server there */
 byte lineOf[VIEWS+1];
 #define AT(v,p) chain[(v)*S+(p)]
 
-/* Of the newest view. */
-byte pl[S];     /* by server: its place, from 1; 0: none */
-bit named[S];   /* the view names this life */
-byte since[S];  /* the view that took it in; 0: it has been there since the line began */
-byte moved;     /* the view in which the next one came to be that after it had been behind; 0: never */
+/* About the newest view. */
+byte pl[S];     /* by server: its place in the chain, from 1; 0: it is not in the view */
+bit named[S];   /* the view names its present life */
+byte since[S];  /* the view that took it in; 0: it was there when the line began */
+byte moved;     /* the view that made a replica from further down the next one; 0: there was none */
 
 /* Servers. */
 bit up[S];
-bit away[S];  /* taken for dead, although it lives */
-byte at[S];   /* the view that it is in; 0: none */
+bit away[S];  /* it lives, but the coordinator takes it for dead */
+byte at[S];   /* the view in which it is; 0: none */
 byte place[S];
 bit has[S];   /* it has a replica */
-byte word[S]; /* the view up to which it has said that it has caught up */
-byte due[S];  /* the view of which it has to say so; 0: none */
+byte word[S]; /* the newest view for which it has said that it has caught up */
+byte due[S];  /* the view for which it must say so; 0: none */
 
 /* Replicas. */
-byte promised[S], rel[S], app[S], low[S]; /* low: the oldest decision that it knows of */
-bit lacking[S], behind[S], lost[S];       /* lost: its line has not begun */
+byte promised[S], rel[S], app[S], low[S]; /* low: the oldest step whose decision it knows */
+bit lacking[S], behind[S], lost[S];       /* lost: it heads a shard that fell back, and the line has not begun */
 byte dec[S*(N+1)];
 #define D(i,t) dec[(i)*(N+1)+(t)]
 #define KNOWN(i,t) ((t)>=low[i] && (t)<=app[i] -> D(i,t) : 0)
 
-/* What a replica knows of the one after it. */
+/* What a replica knows of the replica behind it. */
 #define NOBODY 0
 #define COUNTS 1
 #define JOINING 2
 byte next[S], lpromised[S], lstep[S], ldec[S];
-bit told[S], ahead[S]; /* ahead: it has answered for step ustep before it has heard of it */
+bit told[S], ahead[S]; /* ahead: it has answered for step ustep before the replica behind it has */
 byte ustep[S], udec[S];
 byte keptTaken[S], keptStable[S], keptDec[S];
 bit linked[S];
 chan down[S] = [16] of { mtype, byte, byte, byte }; /* step, decided, fence; of a snapshot: whether the decision is known */
 chan back[S] = [16] of { mtype, byte, byte };       /* taken: fence, released. stable: step, decided */
 
-/* The other shard. */
+/* The other shard, which is never lost. */
 byte oat = 1, orel, oapp, odec;
-bit kept; /* its line has not begun */
+bit kept; /* its line has not begun yet */
 
-/* The conductor at server i. */
+/* The conductor on server i. */
 bit gotHead[S], decides[S], sent[S], saidHead[S], saidOther[S];
 byte crel[S], cdec[S];
 
@@ -173,7 +173,7 @@ hidden byte stay[S+1];
 #define BEFORE(i) AT(at[i],place[i]-1)
 #define FOLLOWS(i) (up[i] && at[i] && has[i] && place[i]>0 && up[BEFORE(i)] && at[BEFORE(i)]==at[i] && has[BEFORE(i)])
 
-/* Others rely on it: it is the head or the next one, and nobody has to doubt that it has everything. */
+/* Others rely on the replica of server i: it is the head or the next replica, and is known to have everything. */
 #define RELIED(i) (up[i] && named[i] && pl[i] && has[i] && at[i] && pl[i]<=2 && HAS(i) && !(pl[i]==2 && word[i]<moved) && \
 	lineOf[at[i]]==lineOf[newest] && line==lineOf[newest] && !lost[i] && since[i]<=at[i])
 
@@ -225,7 +225,8 @@ inline forget(who) {
   do :: y<=N -> D(who,y) = 0; y++ :: else -> break od
 }
 
-/* What waits for nobody behind any more goes to the one before, or to the conductor. */
+/* A replica sends those answers that no longer wait for the replica behind it: to the replica before it, or, as the
+ * head, to the conductor. */
 inline ready(who) {
   if
   :: keptTaken[who] && (ANYTAKE || next[who]!=COUNTS || lpromised[who]>=keptTaken[who]) ->
@@ -267,7 +268,7 @@ inline hand(who,what,p1,p2,p3) {
   if :: AFTER(who) && linked[who] -> down[who]!what,p1,p2,p3 :: else fi
 }
 
-/* The one behind has what this one has. */
+/* The replica behind has everything that this one has. */
 inline caughtUp(who) {
   if
   :: next[who]==JOINING || (next[who]==COUNTS && !told[who]) -> next[who] = COUNTS; told[who] = 1; hand(who,joined,0,0,0)
@@ -291,7 +292,7 @@ inline answers(who) {
   ready(who)
 }
 
-/* A commit, or an update, at a replica whose promise it is under. */
+/* A replica gets a commit or an update under the fence that it has promised. */
 inline obeys(who,step,decided,fenceOf) {
   if
   :: lost[who] || step!=rel[who]+1
@@ -306,7 +307,7 @@ inline obeys(who,step,decided,fenceOf) {
 proctype Replica(byte i) {
 end:
   do
-  /* It connects to the one before, says where it stands, and is sent what it lacks. */
+  /* It connects to the replica before it and says which steps it has. That one sends what it lacks. */
   :: d_step { ON && FOLLOWS(i) && !linked[BEFORE(i)] && !lacking[BEFORE(i)] && !lost[BEFORE(i)] ->
        u = BEFORE(i);
        y = KNOWN(i,app[i]);
@@ -335,7 +336,8 @@ end:
        :: else
        fi }
 
-  /* It obeys the one before as the head obeys the conductor. Where it cannot, it connects again. */
+  /* It does what the replica before it says, as the head does what the conductor says. If it cannot, it connects
+   * again. */
   :: d_step { ON && FOLLOWS(i) && linked[BEFORE(i)] && nempty(down[BEFORE(i)]) ->
        u = BEFORE(i);
        down[u]?msg,x,y,fence;
@@ -379,7 +381,7 @@ end:
        if :: ok :: else -> cut(u) fi;
        check() }
 
-  /* It hears the one after. */
+  /* It gets an answer of the replica behind it. */
   :: d_step { ON && up[i] && at[i] && has[i] && linked[i] && nempty(back[i]) ->
        back[i]?msg,x,y;
        if
@@ -406,11 +408,11 @@ inline begin(by,step) {
   fi
 }
 
-/* What the conductor beside replica i does. */
+/* What the conductor on server i does. */
 proctype Conductor(byte i) {
 end:
   do
-  /* A line begins where the other shard stands. */
+  /* A line begins at the step that the other shard has. */
   :: d_step { ON && LEADS(i) && OTHER(i) && !decides[i] && gotHead[i] && lost[i] && lineOf[at[i]]>=line ->
        x = (kept -> oapp : orel);
        fell = (APPLIED -> app[i] : rel[i]);
@@ -435,7 +437,7 @@ end:
        assert(x==orel || x==oapp);
        orel = x; oapp = x; odec = 0; kept = 0 }
 
-  /* It has taken all of them: what they say is all that it knows. */
+  /* Both shards have promised its fence. The conductor knows no more than what they have said. */
   :: d_step { ON && LEADS(i) && OTHER(i) && !decides[i] && gotHead[i] && !lost[i] && !kept ->
        decides[i] = 1;
        crel[i] = (rel[i]>orel -> rel[i] : orel);
@@ -446,7 +448,8 @@ end:
        :: else -> cdec[i] = (x<=N -> at[i] : 0) /* a new decision */
        fi }
 
-  /* A head gets it: the step is new, or replaces another decision, or is there and is answered again. */
+  /* A head gets the decision of a step. It applies the step, or replaces another decision of it, or has it already
+   * and answers again. */
   :: d_step { ON && LEADS(i) && decides[i] && cdec[i] && !sent[i] && rel[i]==crel[i] ->
        sent[i] = 1;
        x = crel[i]+1;
@@ -461,7 +464,7 @@ end:
        fi;
        check() }
 
-  /* Stable on both: it is released. */
+  /* The step is stable on both shards, so the conductor releases it. */
   :: d_step { ON && LEADS(i) && decides[i] && saidHead[i] && saidOther[i] ->
        crel[i] = crel[i]+1;
        x = crel[i];
@@ -475,7 +478,7 @@ end:
        cdec[i] = (x<N -> at[i] : 0); sent[i] = 0; saidHead[i] = 0; saidOther[i] = 0;
        check() }
 
-  /* A head is told. */
+  /* A head learns that its step is released. */
   :: d_step { ON && LEADS(i) && decides[i] && rel[i]<crel[i] && app[i]==crel[i] ->
        rel[i] = crel[i];
        hand(i,released,rel[i],0,at[i]);
@@ -487,7 +490,8 @@ end:
 proctype Server(byte i) {
 end:
   do
-  /* It enters the newest view: with what it has if the line goes on with that; with what it knows to be released if it heads a line that begins; else with nothing. */
+  /* It enters the newest view. If the line goes on with what it has, it keeps that. If it heads a line that begins,
+   * it keeps what it knows to be released. Otherwise it has nothing. */
   :: d_step { ON && up[i] && named[i] && at[i]<newest ->
        x = at[i]; z = place[i];
        here = has[i] && x;
@@ -514,7 +518,7 @@ end:
              next[i] = COUNTS;
              if :: place[i]==1 -> ahead[i] = 1; ustep[i] = app[i]; udec[i] = KNOWN(i,app[i]) :: else fi
           fi;
-          if :: place[i]==0 -> promised[i] = at[i]; keptTaken[i] = at[i]; ready(i) :: else fi; /* its conductor takes the shard */
+          if :: place[i]==0 -> promised[i] = at[i]; keptTaken[i] = at[i]; ready(i) :: else fi; /* its conductor asks it to promise the fence of the view */
           due[i] = since[i];
           if :: pl[i]==2 && moved>due[i] -> due[i] = moved :: else fi;
           assert(place[i]>0 || !(lacking[i] || behind[i])) /* S5 */
@@ -524,7 +528,7 @@ end:
   /* It says that it has caught up. */
   :: d_step { ON && up[i] && at[i] && has[i] && word[i]<due[i] && !lacking[i] && !lost[i] && (SAYSSO || !(place[i]==1 && behind[i])) -> word[i] = due[i]; check() }
 
-  /* It starts again; it was not dead after all. */
+  /* Its process starts again. Or: the coordinator learns that it was not dead. */
   :: d_step { ON && !STAY && !up[i] && WANTED(i) -> up[i] = 1 }
   :: d_step { ON && !STAY && away[i] -> away[i] = 0 }
   od
@@ -540,7 +544,7 @@ end:
   od
 }
 
-/* Somebody has gone or comes, or whoever stands in may let go. */
+/* When a new view is needed: a server has gone, or comes, or the stand-in is no longer needed. */
 #define GONE(i) (pl[i] && !LIVES(i))
 #define SETTLED(i) (LIVES(i) && HAS(i))
 #define RELIEF (STANDIN && LIVES(S-1) && SETTLED(0) && SETTLED(1) && (S==3 || SETTLED(2)) && pl[S-1]>1 && (pl[S-1]!=2 || LETSGO))
@@ -574,12 +578,12 @@ end:
           ok = ok && n==size[newest];
           here = MAYLACK(hd);
           if
-          :: here -> /* the line is over: who has most of what is left begins another */
+          :: here -> /* the line is over: the first server that is left begins another */
              do :: hp>0 -> stay[hp] = stay[hp-1]; hp-- :: else -> break od;
              stay[0] = hd
           :: else
           fi;
-          fell = n; /* those that stay */
+          fell = n; /* the number of servers that stay */
           x = 0;
           do
           :: x<S ->
@@ -629,7 +633,7 @@ end:
   od
 }
 
-/* What goes wrong with server i and its connection to the one after. */
+/* The faults of server i and of its connection to the replica behind it. */
 proctype Faults(byte i) {
 end:
   do
@@ -639,7 +643,7 @@ end:
        leave(i); forget(i);
        up[i] = 0; away[i] = 0; named[i] = 0; at[i] = 0; word[i] = 0 }
 
-  /* It is taken for dead, and does not know. */
+  /* The coordinator takes it for dead, and it does not know. */
   :: d_step { ON && faults && LIVES(i) -> faults--; deaths++; away[i] = 1 }
 
   /* A connection within the chain breaks. */
@@ -653,7 +657,7 @@ init {
     x = 0;
     do
     :: x<S ->
-       /* who stands in is the next one, or with STANDIN=2 the one after */
+       /* the stand-in is the next replica, or with STANDIN=2 the one behind that */
        y = (STANDIN==0 || x<STANDIN -> x : (x==STANDIN -> S-1 : x-1));
        AT(1,x) = y; pl[y] = x+1; place[y] = x; named[y] = 1; up[y] = 1; at[y] = 1; has[y] = 1;
        next[y] = (x+1<S -> COUNTS : NOBODY);

@@ -68,49 +68,49 @@
 #define VIEWS (2*F+2)
 #define ON (top<N && !over)
 
-/* A gradient is a bit: worker w on version v. */
+/* A gradient is one bit of a set: the gradient of worker w on version v. */
 #define ID(w,v) (1<<(2*(v)+(w)))
 
 mtype = { snapshot, take, update, commit, released, joined, taken, stable };
 
 byte faults = F;
-byte top;        /* newest step that a conductor has released */
-byte fin[N+1];   /* by step: the set that it was released with */
-bit over;        /* no whole server is left: another line begins */
+byte top;        /* newest step that any conductor has released */
+byte fin[N+1];   /* by step: the set of gradients with which it was released */
+bit over;        /* no whole server is left, so another line would begin */
 
 /* Views, by number. The fence of a conductor is the number of its view. */
 byte newest = 1;
-byte in[VIEWS+1];       /* servers, a bit each */
-byte first[2*VIEWS+2];  /* by view and shard: the server of the head */
+byte in[VIEWS+1];       /* by view: its servers, a bit each */
+byte first[2*VIEWS+2];  /* by view and shard: the server that heads the shard */
 #define HEAD(v,s) first[2*(v)+(s)]
 
 /* Servers. */
 bit up[2] = 1;
-bit away[2];       /* taken for dead, although it lives */
-byte at[2] = 1;    /* the view that it is in; 0: none */
-bit named[2] = 1;  /* the newest view names this life of it */
-byte since[2];     /* the view with which this life came in; 0: from the start */
-bit whole[2] = 1;  /* the coordinator has heard that it has caught up */
+bit away[2];       /* it lives, but the coordinator takes it for dead */
+byte at[2] = 1;    /* the view in which it is; 0: none */
+bit named[2] = 1;  /* the newest view names its present life */
+byte since[2];     /* the view that took in its present life; 0: it was there from the start */
+bit whole[2] = 1;  /* the coordinator has been told that it has caught up */
 
 /* Replicas: server i, shard s. */
 #define R(i,s) (2*(i)+(s))
 byte promised[4], rel[4], app[4];
 bit lacking[4];
 #define H(r,t) ((r)*(N+1)+(t))
-byte hset[4*(N+1)], hdec[4*(N+1)];  /* by step: what was applied, and the fence under which it was decided */
+byte hset[4*(N+1)], hdec[4*(N+1)];  /* by step: the set that was applied, and the fence under which it was decided */
 
-/* What a head knows of the one behind. */
+/* What a head knows of the replica behind it. */
 #define NOBODY 0
 #define COUNTS 1
 #define JOINING 2
 byte next[4], lpromised[4], lstep[4], ldec[4];
-byte keptTaken[4], keptStable[4];  /* answers that wait: the fence, the step; 0: none */
-bit linked[2];                     /* by shard: the one behind is connected */
+byte keptTaken[4], keptStable[4];  /* answers that the head holds back, for a fence and for a step; 0: none */
+bit linked[2];                     /* by shard: the replica behind the head is connected to it */
 chan down[2] = [10] of { mtype, byte, byte, byte, byte };  /* step, set, decided, fence */
 chan back[2] = [10] of { mtype, byte, byte };              /* taken: fence, released. stable: step, decided */
 
 /* The conductor on server i, if it heads shard 0 of its view. */
-byte asked[2], got[2];               /* shards, a bit each */
+byte asked[2], got[2];               /* the shards that were asked, and those that have answered; a bit each */
 byte trel[4], tapp[4], tset[4], tdec[4];
 bit decides[2];
 byte crel[2], cset[2], cdec[2], said[2], tickets[2];
@@ -118,7 +118,7 @@ byte crel[2], cset[2], cdec[2], said[2], tickets[2];
 /* Workers. */
 bit lives[2] = 1;
 
-/* For one d_step each. */
+/* Scratch variables: each is used within one d_step only. */
 hidden byte k, x, y, z, fence, ok;
 hidden mtype msg;
 
@@ -126,7 +126,7 @@ hidden mtype msg;
 #define HEADS(i,s) (up[i] && at[i] && HEAD(at[i],s)==i)
 #define LEADS(i) HEADS(i,0)
 #define MATE(i,s) HEAD(at[i],s)
-#define TOGETHER(i,s) (up[MATE(i,s)] && at[MATE(i,s)]==at[i])  /* the head of shard s is in the view of server i */
+#define TOGETHER(i,s) (up[MATE(i,s)] && at[MATE(i,s)]==at[i])  /* the head of shard s is up, and in the same view as server i */
 #define BEHIND(i,s) (up[i] && at[i] && HEAD(at[i],s)==1-i && up[1-i] && at[1-i]==at[i])
 #define COUNTED(r) (up[(r)/2] && named[(r)/2] && since[(r)/2]<=at[(r)/2] && at[(r)/2] && !lacking[r])
 
@@ -161,7 +161,7 @@ inline cut(shard) {
   linked[shard] = 0
 }
 
-/* A head tells its conductor what waits for nobody behind any more. */
+/* A head sends its conductor those answers that no longer wait for the replica behind it. */
 inline answer(head,its) {
   k = HEAD(at[head],0);
   if
@@ -187,7 +187,7 @@ inline answer(head,its) {
   fi
 }
 
-/* The one behind has what the head has. */
+/* The replica behind has everything that the head has. */
 inline caughtUp(who,whose) {
   if
   :: next[R(who,whose)]==JOINING -> next[R(who,whose)] = COUNTS; down[whose]!joined,0,0,0,0
@@ -197,7 +197,7 @@ inline caughtUp(who,whose) {
 
 inline apply(replica,step,set,decided) { app[replica] = step; hset[H(replica,step)] = set; hdec[H(replica,step)] = decided }
 
-/* What a head has applied it hands down, and answers when those behind have applied it. */
+/* A head has applied a step. It answers when the replica behind it has applied the step too. */
 inline tookStep(mine,here) {
   keptStable[R(mine,here)] = app[R(mine,here)];
   if
@@ -210,7 +210,7 @@ inline tookStep(mine,here) {
 proctype Replica(byte i; byte s) {
 end:
   do
-  /* The one behind connects, says where it stands, and is sent what it lacks. */
+  /* The replica behind connects to the head and says which steps it has. The head sends what it lacks. */
   :: d_step { ON && BEHIND(i,s) && !linked[s] && !lacking[R(1-i,s)] ->
        x = R(1-i,s); y = R(i,s);
        ok = !lacking[y] && (rel[y]==rel[x] || (rel[y]+1==rel[x] && app[y]==rel[x] && hdec[H(y,app[y])]==hdec[H(x,rel[x])]));
@@ -230,7 +230,8 @@ end:
        :: else
        fi }
 
-  /* It obeys the head as the head obeys the conductor. Where it cannot, it connects again. */
+  /* The replica behind does what the head says, as a head does what a conductor says. If it cannot, it connects
+   * again. */
   :: d_step { ON && BEHIND(i,s) && linked[s] && nempty(down[s]) ->
        down[s]?msg,x,y,z,fence;
        ok = 1;
@@ -275,7 +276,7 @@ end:
        if :: ok :: else -> cut(s) fi;
        check() }
 
-  /* A head hears those behind. */
+  /* A head gets an answer of the replica behind it. */
   :: d_step { ON && HEADS(i,s) && linked[s] && nempty(back[s]) ->
        back[s]?msg,x,y;
        if
@@ -291,18 +292,18 @@ end:
   od
 }
 
-/* What shards have answered is of no use any more. */
+/* The conductor forgets what shards have answered. */
 inline forget(leader) {
   asked[leader] = 0; got[leader] = 0;
   trel[R(leader,0)] = 0; tapp[R(leader,0)] = 0; tset[R(leader,0)] = 0; tdec[R(leader,0)] = 0;
   trel[R(leader,1)] = 0; tapp[R(leader,1)] = 0; tset[R(leader,1)] = 0; tdec[R(leader,1)] = 0
 }
 
-/* What the conductor on server i does about shard s, and about worker s. */
+/* What the conductor on server i does with shard s, and with worker s. */
 proctype Conductor(byte i; byte s) {
 end:
   do
-  /* It takes every shard with its fence. */
+  /* It asks each shard to promise its fence. */
   :: d_step { ON && LEADS(i) && !decides[i] && TOGETHER(i,s) && (asked[i] & (1<<s))==0 ->
        asked[i] = asked[i] | (1<<s);
        if
@@ -314,7 +315,7 @@ end:
        :: else
        fi }
 
-  /* It has taken all of them: what they say is all that it knows. */
+  /* All shards have promised. The conductor knows no more than what they have said. */
   :: d_step { ON && s==0 && LEADS(i) && !decides[i] && got[i]==3 ->
        decides[i] = 1;
        crel[i] = (trel[R(i,0)]>trel[R(i,1)] -> trel[R(i,0)] : trel[R(i,1)]);
@@ -328,7 +329,8 @@ end:
        fi;
        forget(i) }
 
-  /* A ticket: worker s has read the newest version of both heads, and both hold its gradient, as long as they are in this view. */
+  /* A ticket arrives: worker s has read the newest version from both heads. Both hold its gradient for as long as
+   * they stay in this view. */
   :: d_step { ON && LEADS(i) && decides[i] && lives[s] && crel[i]<N && TOGETHER(i,1) && rel[R(i,0)]==crel[i] && rel[R(MATE(i,1),1)]==crel[i] &&
        (tickets[i] & ID(s,crel[i]))==0 ->
        tickets[i] = tickets[i] | ID(s,crel[i]) }
@@ -339,7 +341,8 @@ end:
   :: d_step { ON && LEADS(i) && decides[i] && !cset[i] && crel[i]<N && (QUOTA==1 || !lives[1-s]) && (tickets[i] & ID(s,crel[i])) ->
        cset[i] = ID(s,crel[i]); cdec[i] = at[i]; said[i] = 0 }
 
-  /* A head gets it: the step is new, or replaces another decision, or is there and is answered again. */
+  /* A head gets the decision of a step. It applies the step, or replaces another decision of it, or has it already
+   * and answers again. */
   :: d_step { ON && LEADS(i) && TOGETHER(i,s) && decides[i] && cset[i] && promised[R(MATE(i,s),s)]==at[i] && rel[R(MATE(i,s),s)]==crel[i] &&
        (said[i] & (1<<s))==0 && !keptStable[R(MATE(i,s),s)] &&
        ((app[R(MATE(i,s),s)]==crel[i]+1 && hdec[H(R(MATE(i,s),s),crel[i]+1)]==cdec[i]) || (cset[i] & ~tickets[i])==0) ->
@@ -354,7 +357,7 @@ end:
        tookStep(y,s);
        check() }
 
-  /* Stable on every shard: it is released. */
+  /* The step is stable on every shard, so the conductor releases it. */
   :: d_step { ON && s==0 && LEADS(i) && decides[i] && cset[i] && said[i]==3 ->
        crel[i] = crel[i]+1;
        assert(!fin[crel[i]] || fin[crel[i]]==cset[i]); /* S1 */
@@ -368,7 +371,7 @@ end:
        cset[i] = 0; cdec[i] = 0; said[i] = 0; tickets[i] = 0;
        check() }
 
-  /* A head is told. */
+  /* A head learns that its step is released. */
   :: d_step { ON && LEADS(i) && TOGETHER(i,s) && decides[i] && promised[R(MATE(i,s),s)]==at[i] && rel[R(MATE(i,s),s)]<crel[i] && app[R(MATE(i,s),s)]==crel[i] ->
        z = R(MATE(i,s),s);
        rel[z] = crel[i];
@@ -380,7 +383,8 @@ end:
 proctype Server(byte i) {
 end:
   do
-  /* It enters the newest view, with what it has if no view has gone on without it. What it held of gradients stays behind. */
+  /* It enters the newest view. It keeps its replicas if no view has gone on without it. It drops the gradients that
+   * it held. */
   :: d_step { ON && up[i] && named[i] && at[i]<newest ->
        ok = since[i]>at[i];
        at[i] = newest;
@@ -407,7 +411,7 @@ end:
   /* It tells the coordinator that it has caught up. */
   :: d_step { ON && up[i] && named[i] && at[i]==newest && !whole[i] && !lacking[R(i,0)] && !lacking[R(i,1)] -> whole[i] = 1 }
 
-  /* It starts again; it was not dead after all. */
+  /* Its process starts again. Or: the coordinator learns that it was not dead. */
   :: d_step { ON && !up[i] -> up[i] = 1 }
   :: d_step { ON && away[i] -> away[i] = 0 }
   od
@@ -420,7 +424,8 @@ end:
 proctype Coordinator() {
 end:
   do
-  /* The next view: who is gone is out, who comes is at the ends of its chains. */
+  /* The coordinator makes the next view. Servers that are gone are left out. Servers that come are put at the ends
+   * of their chains. */
   :: d_step { ON && (GONE(0) || GONE(1) || COMES(0) || COMES(1)) ->
        if
        :: (STAYS(0) && whole[0]) || (STAYS(1) && whole[1]) ->
@@ -454,7 +459,7 @@ end:
   od
 }
 
-/* What goes wrong with server i, chain i and worker i. */
+/* The faults of server i, chain i and worker i. */
 proctype Faults(byte i) {
 end:
   do
@@ -476,7 +481,7 @@ end:
        od;
        forget(i); decides[i] = 0; crel[i] = 0; cset[i] = 0; cdec[i] = 0; said[i] = 0; tickets[i] = 0 }
 
-  /* It is taken for dead, and does not know. */
+  /* The coordinator takes it for dead, and it does not know. */
   :: d_step { ON && faults && up[i] && STAYS(i) && in[newest]==3 -> faults--; named[i] = 0; away[i] = 1; whole[i] = 0 }
 
   /* A connection within a chain breaks. */
