@@ -67,7 +67,8 @@ asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C c
 		$(TESTFLAGS) ./kernels/... ./internal/shm
 
 # In other builds, vet only looks at packages that have other files there. A test checks whether everything is well typed
-# for arm64: for that, vet would compile all that the tree imports.
+# for arm64: for that, vet would compile all that the tree imports. staticcheck collects garbage less often than usual: that
+# takes 0.7 GB of memory in place of 0.4, and a third less time.
 .PHONY: lint
 lint: ## check format, vet, types (arm64 too, no cgo), the rules of internal/lint, staticcheck
 	@unformatted=$$(gofmt -l .); \
@@ -76,7 +77,7 @@ lint: ## check format, vet, types (arm64 too, no cgo), the rules of internal/lin
 	CGO_ENABLED=0 $(GO) vet $$(.ci/differ CGO_ENABLED=0)
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet $$(.ci/differ CGO_ENABLED=0 GOARCH=arm64)
 	$(GO) test -vet=off -count=1 ./internal/lint -args -arch arm64
-	$(TOOL) staticcheck ./...
+	GOGC=300 $(TOOL) staticcheck ./...
 
 .PHONY: portable
 portable: ## compile everything for macOS and FreeBSD, with vet
@@ -95,7 +96,7 @@ cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
 .PHONY: vet-cuda
 vet-cuda: ## vet what only a build for GPUs has
 	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
-	$(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
+	GOGC=300 $(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
 
 .PHONY: emu
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)

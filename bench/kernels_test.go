@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
@@ -59,6 +60,7 @@ func TestKernelsCountTheBytesThatMustMove(t *testing.T) {
 // If everything were slow, a run of the goals alone would miss as many goals as a run of
 // everything, in the cache and outside.
 func TestNoGoalIsLeftOutOfWhatHasGoals(t *testing.T) {
+	race.Skip(t)
 	var codecs []compress.Codec
 	for _, spec := range []string{"bf16", "int8", "topk:0.1"} {
 		c, err := compress.Parse(spec)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
@@ -97,8 +98,9 @@ func TestGradientsOfFactorsAreThoseOfTheTextbook(t *testing.T) {
 	}
 }
 
-// TestPlainLoopsLearn what is planted in the generated sets.
+// Plain loops learn what is planted in the generated sets.
 func TestPlainLoopsLearn(t *testing.T) {
+	race.Skip(t)
 	cfg := plainly(t, "lda:topics=10", "topics")
 	cfg.Steps = 40
 	untrained, _ := rows.HeldOut(t.Context(), *cfg.Desc.Topics, make([]float32, cfg.Desc.Values()), cfg.Set.Corpus.Test)

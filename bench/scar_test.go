@@ -175,6 +175,7 @@ func find(t *testing.T, rows []ScarRow, lost float64, period int, strategy strin
 // If blocks move unevenly, each strategy of the list costs less than the one behind it, none saves
 // more bytes than the baseline, and the loss of everything costs as much as the baseline's.
 func TestPartialRecoveryCostsLess(t *testing.T) {
+	race.Skip(t)
 	rows := scarRows(t, decaying(110, func(i int) float32 { return 0.98 - 0.4*float32(i/4%60)/60 }), []float64{0.5, 1}, []int{8, 16, 64}, 60, ScarStrategies...)
 	for _, period := range []int{8, 16} {
 		order := []string{"coasting:int8", "replica", "shadow:int8", "priority:1/8", "partial", "full"}
@@ -301,6 +302,7 @@ func TestBounds(t *testing.T) {
 
 // The interval contains the true reduction in about 95 of 100 experiments.
 func TestTheBootstrapIntervalHolds(t *testing.T) {
+	race.Skip(t)
 	rng := rand.New(rand.NewPCG(3, 3))
 	holds := 0
 	const experiments, truth = 200, 0.7

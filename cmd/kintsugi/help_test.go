@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -63,6 +64,7 @@ func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
 // Each of the dozens of flags is listed under exactly one topic, or under none if only its command
 // has it. A topic lists no flag that does not exist.
 func TestHelpHasEachFlagOnce(t *testing.T) {
+	race.Skip(t)
 	known := map[string]bool{}
 	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
 		help := must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
@@ -93,6 +95,7 @@ func TestHelpHasEachFlagOnce(t *testing.T) {
 }
 
 func TestHelpIsWrappedWhereTheTerminalEnds(t *testing.T) {
+	race.Skip(t)
 	text := "A first line that is long\nand goes on.\n\n  a table  stays\nAnd ever-so-long-a-word ends.\n"
 	want := "A first line\nthat is long\nand goes on.\n\n  a table  stays\nAnd\never-so-long-a-word\nends."
 	if got := wrapped(text, 12); got != want {

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // times returns the values of f for 0 to n − 1.
@@ -91,6 +92,7 @@ func TestNoMessageOfARunIsTooLong(t *testing.T) {
 // message of a MiB has room for. Its tables arrive, through gRPC and through pipes, and in the
 // records of a chain.
 func TestTablesOfALargeShardArrive(t *testing.T) {
+	race.Skip(t)
 	sizes := Sizes{Chunks: 200_000, Workers: 4096, Pushes: 16_384}
 	fill := func(i int) kintsugi.Products {
 		return kintsugi.Products{SquaredNorm: float64(i + 1), DotDisplacement: 2, SquaredDisplacement: 3, SquaredSaved: 4, DotSaved: 5, Touched: kintsugi.MaxChunkValues}

@@ -58,6 +58,7 @@ func TestADigitDependsOnSeedAndPlaceAlone(t *testing.T) {
 // Each image shows something visible and complete: the border is dark, and there is neither no ink
 // nor only ink.
 func TestDigitsAreInThePicture(t *testing.T) {
+	race.Skip(t)
 	s := Digits(1, 1000, 300)
 	for _, im := range []*Images{s.Train, s.Test} {
 		for i := range im.N {
@@ -83,6 +84,7 @@ func TestDigitsAreInThePicture(t *testing.T) {
 // The nearest class mean is a linear classifier without any learning. Its accuracy shows whether
 // the digits are legible, and whether they are too easy.
 func TestDigitsAreNeitherTrivialNorNoise(t *testing.T) {
+	race.Skip(t)
 	s := Digits(DigitsSeed, 3000, 1000)
 	var means [10][784]float64
 	for i, label := range s.Train.Labels {
