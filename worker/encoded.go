@@ -294,9 +294,9 @@ func (e *encoder) settle(f fates.Fate) {
 	}
 }
 
-// join tells the encoder that a session has joined in a view and read a version. It returns the
-// tickets to repeat, and the tickets of the pushes to send again after that, each in order.
-func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat, again []kintsugi.Ticket) {
+// join tells the encoder that a session has joined in a view and read a version. It returns what
+// the worker must ask about, in order.
+func (e *encoder) join(v kintsugi.View, version kintsugi.Step) []fates.Question {
 	j := e.book.Join(v, version)
 	for _, f := range j.Settled {
 		e.settle(f)
@@ -305,14 +305,7 @@ func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat, again []
 		e.cfg.Log.Warn("residual dropped: the run went back to a checkpoint", "line", v.Line, "norm", e.fates.Drop(), "open_pushes", j.Lost)
 		clear(e.open)
 	}
-	return e.tickets(j.Repeat), e.tickets(j.Again)
-}
-
-func (e *encoder) tickets(pushes []kintsugi.PushID) (list []kintsugi.Ticket) {
-	for _, id := range pushes {
-		list = append(list, e.open[id].ticket)
-	}
-	return list
+	return j.Ask
 }
 
 // pass gives up the pushes on versions before this one that cannot have been counted.

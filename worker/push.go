@@ -139,19 +139,17 @@ func (w *worker) resume(s *session, id kintsugi.PushID) (kintsugi.PushID, error)
 	if w.encoder == nil {
 		return id, nil
 	}
-	repeat, again := w.encoder.join(s.view, id.Version)
-	for _, t := range repeat {
-		if err := w.ask(s, t); err != nil {
-			return id, err
-		}
-	}
 	pushed := false
-	for _, t := range again {
-		if err := w.sendAgain(s, t); err != nil {
+	for _, q := range w.encoder.join(s.view, id.Version) {
+		t, repeat := w.encoder.open[q.Push].ticket, w.ask
+		if q.Send {
+			repeat = w.sendAgain
+		}
+		if err := repeat(s, t); err != nil {
 			return id, err
 		}
-		if t.Push.Version == id.Version {
-			id, pushed = t.Push, true
+		if q.Send && q.Push.Version == id.Version {
+			id, pushed = q.Push, true
 		}
 	}
 	if pushed {

@@ -163,7 +163,7 @@ type ResidualResult struct {
 type asking struct {
 	expects  map[kintsugi.PushID]bool // pushes whose tickets were sent
 	heard    []fates.Fate             // fates not yet taken in
-	again    []kintsugi.PushID        // pushes to send again; the first is on its way
+	ask      []fates.Question         // what is still to be asked about; the first is being sent again
 	from     kintsugi.PushID          // the push after them, or, if one of them is on its version (pushed), the last of those
 	pushed   bool
 	hopeless *kintsugi.Refused
@@ -244,31 +244,34 @@ func (s *session) resume(id kintsugi.PushID) {
 		clear(x.left)
 		s.c.residuals.GivenUp++
 	}
-	for _, p := range j.Repeat {
-		s.askAbout(x.open[p].ticket)
-	}
 	switch s.c.cfg.plant {
 	case ticketAlone:
-		for _, p := range j.Again {
-			s.askAbout(x.open[p].ticket)
+		for i := range j.Ask {
+			j.Ask[i].Send = false
 		}
-		j.Again = nil
 	case takenBack:
-		for _, p := range j.Again {
-			x.book.Void(p)
+		for _, q := range j.Ask {
+			if q.Send {
+				x.book.Void(q.Push)
+			}
 		}
-		j.Again = nil
+		j.Ask = slices.DeleteFunc(j.Ask, func(q fates.Question) bool { return q.Send })
 	}
-	s.asking.again, s.asking.from = j.Again, id
-	s.sendAgain()
+	s.asking.ask, s.asking.from = j.Ask, id
+	s.askOn()
 }
 
-// sendAgain sends the next push to be sent again. After the last one it continues.
-func (s *session) sendAgain() {
+// askOn repeats tickets up to the next push that must be sent again, and sends that. After the last
+// one it continues.
+func (s *session) askOn() {
 	a := &s.asking
+	for len(a.ask) > 0 && !a.ask[0].Send {
+		s.askAbout(s.h.coding.open[a.ask[0].Push].ticket)
+		a.ask = a.ask[1:]
+	}
 	switch {
-	case len(a.again) > 0:
-		s.sendPush(a.again[0], s.h.coding.open[a.again[0]].payloads, 0)
+	case len(a.ask) > 0:
+		s.sendPush(a.ask[0].Push, s.h.coding.open[a.ask[0].Push].payloads, 0)
 	case a.pushed:
 		s.after(a.from)
 	default:
@@ -281,21 +284,21 @@ func (s *session) sendAgain() {
 func (s *session) tells(t kintsugi.Ticket) {
 	s.askAbout(t)
 	a := &s.asking
-	if len(a.again) == 0 {
+	if len(a.ask) == 0 {
 		s.after(t.Push)
 		return
 	}
-	if a.again = a.again[1:]; t.Push.Version == a.from.Version {
+	if a.ask = a.ask[1:]; t.Push.Version == a.from.Version {
 		a.from, a.pushed = t.Push, true
 	}
-	s.sendAgain()
+	s.askOn()
 }
 
 // refusedAgain continues after a head has refused a push that was sent again. It returns false for
 // other pushes. These stay open until their version is passed: if the session breaks before, the
 // same bytes are sent again.
 func (s *session) refusedAgain(r kintsugi.Refused) bool {
-	if len(s.asking.again) == 0 {
+	if len(s.asking.ask) == 0 {
 		return false
 	}
 	s.newest = max(s.newest, r.Step)

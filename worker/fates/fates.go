@@ -76,11 +76,16 @@ func (b *Book) Settle(id kintsugi.PushID) bool {
 
 // Joined says what the worker must do after a session has begun.
 type Joined struct {
-	Settled []Fate            // fates of pushes on the line before, which this line keeps
-	GivenUp bool              // the line before is not kept, so the residual belongs to parameters that no longer exist
-	Lost    int               // with GivenUp: the number of pushes that were open
-	Repeat  []kintsugi.PushID // pushes whose tickets must be repeated, in this order
-	Again   []kintsugi.PushID // after those: pushes to send again, in this order, each followed by its ticket, whatever the heads answer
+	Settled []Fate     // fates of pushes on the line before, which this line keeps
+	GivenUp bool       // the line before is not kept, so the residual belongs to parameters that no longer exist
+	Lost    int        // with GivenUp: the number of pushes that were open
+	Ask     []Question // in order of ids
+}
+
+// Question names a push whose ticket must be repeated, since only the conductor knows its fate.
+type Question struct {
+	Push kintsugi.PushID
+	Send bool // send the bytes again before the ticket, and the ticket whatever the heads answer
 }
 
 // Join tells the book that a session has joined in view v and has read version. The worker must ask
@@ -100,13 +105,11 @@ func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 	}
 	b.line = v.Line
 	for _, e := range b.open {
-		switch {
-		case !e.told: // the next turn would compute it, and sends the same bytes again instead, as some heads may have them
-		case e.view != v.Number && e.id.Version < version: // its ticket names an older view, and nothing will count the push from now on
-			j.Repeat = append(j.Repeat, e.id)
-		default:
-			j.Again = append(j.Again, e.id)
+		if !e.told {
+			continue // the next turn would compute it, and sends the same bytes again instead, as some heads may have them
 		}
+		// A push on an older version whose ticket names an older view will not be counted from now on.
+		j.Ask = append(j.Ask, Question{Push: e.id, Send: e.view == v.Number || e.id.Version >= version})
 	}
 	return j
 }

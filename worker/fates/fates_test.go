@@ -25,7 +25,7 @@ func TestAPushIsSentAgainInTheSameView(t *testing.T) {
 	b.Ask(push(4, 0), 1)
 	b.Begin(push(4, 2)) // no conductor was told of it, so the turn that would compute it sends it
 	j := b.Join(view(1), 4)
-	if want := []kintsugi.PushID{push(4, 0), push(4, 1)}; !slices.Equal(j.Again, want) || len(j.Repeat)+len(j.Settled) > 0 || j.GivenUp {
+	if want := []fates.Question{{push(4, 0), true}, {push(4, 1), true}}; !slices.Equal(j.Ask, want) || len(j.Settled) > 0 || j.GivenUp {
 		t.Errorf("%+v, want %v sent again", j, want)
 	}
 }
@@ -35,7 +35,7 @@ func TestAPushOnThisVersionIsSentAgainToTheHeadsOfAnotherView(t *testing.T) {
 	b.Join(view(1), 4)
 	b.Begin(push(4, 0))
 	b.Ask(push(4, 0), 1)
-	if j := b.Join(view(2), 4); !slices.Equal(j.Again, []kintsugi.PushID{push(4, 0)}) || len(j.Repeat) > 0 {
+	if j := b.Join(view(2), 4); !slices.Equal(j.Ask, []fates.Question{{push(4, 0), true}}) {
 		t.Errorf("%+v, want it sent again", j)
 	}
 }
@@ -45,11 +45,28 @@ func TestAPushOnAnOlderVersionIsOnlyAskedAboutInAnotherView(t *testing.T) {
 	b.Join(view(1), 4)
 	b.Begin(push(4, 0))
 	b.Ask(push(4, 0), 1)
-	if j := b.Join(view(2), 5); !slices.Equal(j.Repeat, []kintsugi.PushID{push(4, 0)}) || len(j.Again) > 0 {
+	if j := b.Join(view(2), 5); !slices.Equal(j.Ask, []fates.Question{{push(4, 0), false}}) {
 		t.Errorf("%+v, want its ticket repeated", j)
 	}
 	if f := b.Pass(9); len(f) > 0 {
 		t.Errorf("%v is given up, and may have been counted", f)
+	}
+}
+
+// A session that breaks after it has asked about an older push leaves a newer one that names an older
+// view. The next session asks about both in order of their ids all the same: a conductor that was
+// asked about a push is not asked about an earlier one later.
+func TestQuestionsAreInOrderOfIDs(t *testing.T) {
+	var b fates.Book
+	b.Join(view(1), 4)
+	for i := range uint32(2) {
+		b.Begin(push(4, i))
+		b.Ask(push(4, i), 1)
+	}
+	b.Join(view(2), 4)
+	b.Ask(push(4, 0), 2)
+	if j := b.Join(view(2), 5); !slices.Equal(j.Ask, []fates.Question{{push(4, 0), true}, {push(4, 1), false}}) {
+		t.Errorf("%+v, want the older one first, sent again", j)
 	}
 }
 
