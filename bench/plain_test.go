@@ -155,7 +155,7 @@ func TestAPlainLoopMakesTheStepsOfARun(t *testing.T) {
 	}
 	for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdagrad, kintsugi.RuleAdam} {
 		cfg := PlainConfig{Set: set, Layout: l, Workers: workers, Batch: 1, Steps: steps, ClipNorm: 1.5, Schedule: conductor.Schedule{
-			Rule: rule, LearningRate: 0.05, Momentum: 0.5, WeightDecay: 0.1, DecayMatrices: true, Warmup: 5, Steps: steps, Decay: conductor.Cosine}}
+			Rule: rule, LearningRate: 0.05, Momentum: 0.5, WeightDecay: 0.1, DecayMatrices: true, Warmup: 5, Steps: steps, Decay: conductor.Decay{Form: conductor.Cosine}}}
 		loop, start := newStepLoop(l, rule, workers, cfg.ClipNorm), make([]float32, l.Values)
 		for i := range start {
 			start[i] = 1 - float32(i)/8

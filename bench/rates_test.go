@@ -62,7 +62,7 @@ func TestTheRangeTestFindsTheEdgeOfStability(t *testing.T) {
 		for _, momentum := range []float64{0, 0.9} {
 			for _, noise := range []float32{0, 0.05} {
 				cfg := RatesConfig{
-					Model: "qp", Layout: layout, Schedule: conductor.Schedule{Rule: kintsugi.RuleMomentum, Momentum: momentum, LearningRate: 1, Decay: conductor.Cosine},
+					Model: "qp", Layout: layout, Schedule: conductor.Schedule{Rule: kintsugi.RuleMomentum, Momentum: momentum, LearningRate: 1, Decay: conductor.Decay{Form: conductor.Cosine}},
 					Workers: 2, Low: 1e-5, High: 1e4, Steps: 500, Seeds: 3, Threads: 2, Open: rippled(layout, largest, noise*float32(math.Sqrt(largest))), Progress: io.Discard,
 				}
 				row, err := Rates(t.Context(), cfg)

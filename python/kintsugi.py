@@ -121,10 +121,10 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
                 of other tensors is 1
     suggested   settings to train with unless the command line sets them: batch, steps,
                 learning_rate, optimizer, momentum and codec; warmup, the number of steps in which
-                the learning rate rises; decay, how it falls after that: "cosine", "linear" or
-                "constant"; weight_decay, and weight_decay_for, the tensors it applies to: "all", or
-                "matrices", those with two or more dimensions; clip_norm, the longest norm that a
-                worker's gradient counts with
+                the learning rate rises; decay, how it falls after that, as for --decay: "cosine",
+                "linear:0.1", "drop:0.1@300,600" and so on; weight_decay, and weight_decay_for, the
+                tensors it applies to: "all", or "matrices", those with two or more dimensions;
+                clip_norm, the longest norm that a worker's gradient counts with
     """
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]

@@ -95,7 +95,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
 	f.StringArrayVar(&s.Rates, "rate", nil, "learning rate of some tensors, as PATTERN=FACTOR: \"head.*=10\" gives those whose names fit the pattern ten times the learning rate; may be repeated, and the first pattern that fits a name counts (default: as the program suggests, else 1)")
 	f.IntVar(&s.Warmup, "warmup", suggested, "number of steps in which the learning rate rises to its value, in equal parts (default: as the model suggests, mostly 0)")
-	f.StringVar(&s.Decay, "decay", "", "how the learning rate falls over the steps that follow: "+strings.Join(conductor.DecayNames(), ", ")+" (default: as the model suggests, mostly cosine)")
+	f.StringVar(&s.Decay, "decay", "", "how the learning rate falls in the steps that follow: constant, or linear or cosine to 0 at the end of the run; cosine:0.1 falls to a tenth; linear,last=0.2 falls in the last fifth of the steps; drop:0.1@300,600 falls to a tenth after step 300, and again after step 600 (default: as the model suggests, mostly cosine)")
 	f.Float64Var(&s.Momentum, "momentum", suggested, "momentum (default: as the model suggests)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", suggested, "weight decay (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, which are those with two or more dimensions, without biases and the scales of norms (default: as the model suggests, mostly all)")

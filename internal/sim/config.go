@@ -105,7 +105,7 @@ const (
 
 // schedule returns a schedule with different scalars in every step.
 func (c Config) schedule() conductor.Schedule {
-	return conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.1, Decay: conductor.Linear, Steps: c.Steps}
+	return conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.1, Decay: conductor.Decay{Form: conductor.Linear}, Steps: c.Steps}
 }
 
 // pulses reports whether the coordinator observes the pulses of servers: when shards may have

@@ -20,7 +20,7 @@ func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
 	cfg := base(t)
 	cfg.Steps = 40
 	s := &cfg.Schedule
-	s.Rule, s.WeightDecay, s.DecayMatrices, s.Warmup, s.Steps, s.Decay = kintsugi.RuleAdamW, 0.5, true, 7, cfg.Steps, conductor.Cosine
+	s.Rule, s.WeightDecay, s.DecayMatrices, s.Warmup, s.Steps, s.Decay = kintsugi.RuleAdamW, 0.5, true, 7, cfg.Steps, conductor.Decay{Form: conductor.Cosine}
 	want := tensorByTensor(t, cfg, func(step kintsugi.Step, tensor kintsugi.Tensor) kintsugi.Optimizer {
 		o, rate := s.At(step), 0.01*(1+math.Cos(math.Pi*float64(step-8)/33))/2
 		if step <= 7 {

@@ -31,7 +31,7 @@ func TestRecordedPushesGiveTheRecordedModel(t *testing.T) {
 			cfg := base(t)
 			cfg.Steps, cfg.SaveEvery = 20, 0
 			cfg.Servers, cfg.Device, cfg.Threads = 1+i, d, 1+i
-			cfg.Schedule = conductor.Schedule{Rule: rule, LearningRate: 0.01, Momentum: 0.9, WeightDecay: 0.001, Decay: conductor.Cosine, Steps: 20}
+			cfg.Schedule = conductor.Schedule{Rule: rule, LearningRate: 0.01, Momentum: 0.9, WeightDecay: 0.001, Decay: conductor.Decay{Form: conductor.Cosine}, Steps: 20}
 			h := fnv.New64a()
 			for _, p := range run(t, cfg, nil) {
 				var b [4]byte

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
@@ -47,7 +48,7 @@ type Through struct {
 // parameters after the restore, and the number of paths that were dropped because they pointed away
 // from the first gradient on the new parameters.
 func (o Through) Train(t Training) (before, back float64, apart int, err error) {
-	if t.Consistency.PerWorker < 2 || t.Schedule.Decay != 0 || t.Schedule.Momentum != 0 || o.Alone < 0 || o.Lost < 0 || o.Lost > 1 || o.Age > o.Step || o.Step < kintsugi.Step(t.Workers) {
+	if t.Consistency.PerWorker < 2 || t.Schedule.Decay.Form != conductor.Constant || t.Schedule.Momentum != 0 || o.Alone < 0 || o.Lost < 0 || o.Lost > 1 || o.Age > o.Step || o.Step < kintsugi.Step(t.Workers) {
 		return 0, 0, 0, fmt.Errorf("%w: an outage takes steps of one gradient each with a constant rate, a part of the parameters, and an age that is not before the start", kintsugi.ErrUsage)
 	}
 	t.Consistency.Continue, t.Consistency.Keep = true, kintsugi.KeepLocal

@@ -83,19 +83,82 @@ func TestTheLearningRateRisesAndFalls(t *testing.T) {
 		rates map[kintsugi.Step]float32
 	}{
 		{"constant", conductor.Schedule{Steps: 10}, map[kintsugi.Step]float32{0: 8, 1: 8, 5: 8, 10: 8, 99: 8}},
-		{"linear", conductor.Schedule{Steps: 8, Decay: conductor.Linear}, map[kintsugi.Step]float32{1: 8, 2: 7, 5: 4, 8: 1, 9: 0, 99: 0}},
-		{"cosine", conductor.Schedule{Steps: 8, Decay: conductor.Cosine}, map[kintsugi.Step]float32{1: 8, 5: 4, 9: 0, 99: 0}},
-		{"without an end", conductor.Schedule{Decay: conductor.Linear}, map[kintsugi.Step]float32{1: 8, 99: 8}},
-		{"warm-up", conductor.Schedule{Steps: 12, Warmup: 4, Decay: conductor.Linear}, map[kintsugi.Step]float32{1: 2, 2: 4, 4: 8, 5: 8, 6: 7, 12: 1, 13: 0}},
+		{"linear", conductor.Schedule{Steps: 8, Decay: conductor.Decay{Form: conductor.Linear}}, map[kintsugi.Step]float32{1: 8, 2: 7, 5: 4, 8: 1, 9: 0, 99: 0}},
+		{"cosine", conductor.Schedule{Steps: 8, Decay: conductor.Decay{Form: conductor.Cosine}}, map[kintsugi.Step]float32{1: 8, 5: 4, 9: 0, 99: 0}},
+		{"without an end", conductor.Schedule{Decay: conductor.Decay{Form: conductor.Linear}}, map[kintsugi.Step]float32{1: 8, 99: 8}},
+		{"warm-up", conductor.Schedule{Steps: 12, Warmup: 4, Decay: conductor.Decay{Form: conductor.Linear}}, map[kintsugi.Step]float32{1: 2, 2: 4, 4: 8, 5: 8, 6: 7, 12: 1, 13: 0}},
 		{"warm-up, constant", conductor.Schedule{Warmup: 2}, map[kintsugi.Step]float32{1: 4, 2: 8, 99: 8}},
-		{"warm-up alone", conductor.Schedule{Steps: 4, Warmup: 16, Decay: conductor.Cosine}, map[kintsugi.Step]float32{1: 0.5, 4: 2, 16: 8, 17: 8}},
-		{"warm-up to the end", conductor.Schedule{Steps: 4, Warmup: 4, Decay: conductor.Cosine}, map[kintsugi.Step]float32{1: 2, 4: 8, 5: 8}},
+		{"warm-up alone", conductor.Schedule{Steps: 4, Warmup: 16, Decay: conductor.Decay{Form: conductor.Cosine}}, map[kintsugi.Step]float32{1: 0.5, 4: 2, 16: 8, 17: 8}},
+		{"to a fourth", conductor.Schedule{Steps: 8, Decay: decay(t, "linear:0.25")}, map[kintsugi.Step]float32{1: 8, 5: 5, 9: 2, 99: 2}},
+		{"to a half by a cosine", conductor.Schedule{Steps: 8, Decay: decay(t, "cosine:0.5")}, map[kintsugi.Step]float32{1: 8, 5: 6, 9: 4, 99: 4}},
+		{"in the last half", conductor.Schedule{Steps: 16, Decay: decay(t, "linear,last=0.5")}, map[kintsugi.Step]float32{1: 8, 8: 8, 9: 8, 10: 7, 16: 1, 17: 0}},
+		{"in the last half after a warm-up", conductor.Schedule{Steps: 20, Warmup: 4, Decay: decay(t, "cosine:0.5,last=0.5")}, map[kintsugi.Step]float32{2: 4, 4: 8, 12: 8, 13: 8, 17: 6, 21: 4}},
+		{"drops", conductor.Schedule{Steps: 8, Warmup: 2, Decay: decay(t, "drop:0.5@4,6")}, map[kintsugi.Step]float32{1: 4, 2: 8, 4: 8, 5: 4, 6: 4, 7: 2, 99: 2}},
+		{"drops without an end", conductor.Schedule{Decay: decay(t, "drop:0@4")}, map[kintsugi.Step]float32{1: 8, 4: 8, 5: 0}},
+		{"warm-up to the end", conductor.Schedule{Steps: 4, Warmup: 4, Decay: conductor.Decay{Form: conductor.Cosine}}, map[kintsugi.Step]float32{1: 2, 4: 8, 5: 8}},
 	} {
 		c.s.Rule, c.s.LearningRate = kintsugi.RuleSGD, 8
 		for step, want := range c.rates {
 			if got := c.s.At(step).LearningRate; got != want {
 				t.Errorf("%s: step %d has %v, want %v", c.name, step, got, want)
 			}
+		}
+	}
+}
+
+func decay(t *testing.T, text string) conductor.Decay {
+	t.Helper()
+	d, err := conductor.ParseDecay(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDecaysAreReadAsTheyAreWritten(t *testing.T) {
+	for _, text := range []string{
+		"constant", "linear", "cosine", "linear:0.25", "cosine:0.1,last=0.2", "cosine,last=1", "drop:0.1@300", "drop:0@1,2,3,4,5,6,7,18446744073709551615",
+	} {
+		if d := decay(t, text); d.String() != text {
+			t.Errorf("%s is read as %s", text, d)
+		}
+	}
+	for text, why := range map[string]string{
+		"":                           "is unknown; use constant",
+		"step":                       "is unknown; use constant",
+		"constant:0.1":               "is unknown; use constant",
+		"linear:":                    "is unknown; use constant",
+		"linear:1":                   `"1" must be a part of the learning rate, at least 0 and less than 1`,
+		"cosine:NaN":                 `"NaN" must be a part`,
+		"cosine:-0.1":                `"-0.1" must be a part`,
+		"cosine:0.1,last=0":          `"0" must be the share of the steps`,
+		"linear,last=1.5":            `"1.5" must be the share of the steps`,
+		"linear,late=0.5":            "is unknown; use constant",
+		"drop:0.1":                   "is unknown; use constant",
+		"drop:10@300":                `"10" must be a part`,
+		"drop:0.1@0":                 `"0" must be a step after step 0`,
+		"drop:0.1@300,300":           `"300" must be a step after step 300`,
+		"drop:0.1@300, 600":          `" 600" must be a step after step 300`,
+		"drop:0.1@1,2,3,4,5,6,7,8,9": "a rate drops 8 times at most",
+	} {
+		if d, err := conductor.ParseDecay(text); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), why) || d != (conductor.Decay{}) {
+			t.Errorf("%q is read as %v, %v; want an error with %q", text, d, err, why)
+		}
+	}
+}
+
+// Whatever the decay, the rate never rises after the warm-up, and is never below the part that it
+// falls to.
+func TestNoLearningRateRisesAfterTheWarmUp(t *testing.T) {
+	for _, text := range []string{"constant", "linear", "cosine", "linear:0.3,last=0.7", "cosine:0.3,last=0.01", "drop:0.3@1,40,41,90"} {
+		s := conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 2, Warmup: 5, Steps: 97, Decay: decay(t, text)}
+		before := s.At(s.Warmup).LearningRate
+		for step := s.Warmup + 1; step <= s.Steps+3; step++ {
+			rate := s.At(step).LearningRate
+			if rate > before || !(rate >= 0) || s.Decay.Form != conductor.Drops && float64(rate) < 2*s.Decay.Part-1e-7 {
+				t.Errorf("%s: step %d has %v, after %v", text, step, rate, before)
+			}
+			before = rate
 		}
 	}
 }

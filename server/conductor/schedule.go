@@ -23,35 +23,11 @@ type Schedule struct {
 	// t/Warmup of it. Adam's first steps are long, whatever the gradients are, and a deep model may
 	// not recover from them.
 	Warmup kintsugi.Step
-	// Decay lowers the learning rate over the steps after Warmup, up to Steps, the steps of the
-	// run. With a constant rate, the parameters jump about the optimum to the last step.
+	// Decay lowers the learning rate in the steps after Warmup, up to Steps, the steps of the run.
+	// With a constant rate, the parameters jump about the optimum to the last step.
 	Decay Decay
 	Steps kintsugi.Step
 }
-
-// Decay is how the learning rate falls during a run.
-type Decay uint8
-
-// The decays. T steps follow the warm-up; step t of them, from 1, has this factor of the learning
-// rate:
-const (
-	Constant Decay = iota // 1
-	Linear                // 1 − (t−1)/T
-	Cosine                // ½ + ½·cos(π·(t−1)/T)
-)
-
-// ParseDecay returns the decay with the given name. An unknown name is a usage error.
-func ParseDecay(name string) (Decay, error) {
-	for i, n := range DecayNames() {
-		if n == name {
-			return Decay(i), nil
-		}
-	}
-	return 0, fmt.Errorf("%w: learning-rate decay %q is unknown; use constant, linear or cosine", kintsugi.ErrUsage, name)
-}
-
-// DecayNames lists the names that ParseDecay knows.
-func DecayNames() []string { return []string{"constant", "linear", "cosine"} }
 
 // rate returns the learning rate of a step.
 func (s Schedule) rate(step kintsugi.Step) float64 {
@@ -60,18 +36,8 @@ func (s Schedule) rate(step kintsugi.Step) float64 {
 		return s.LearningRate
 	case step <= s.Warmup:
 		return s.LearningRate * (float64(step) / float64(s.Warmup))
-	case s.Steps <= s.Warmup:
-		return s.LearningRate
 	}
-	x := min(1, float64(step-s.Warmup-1)/float64(s.Steps-s.Warmup))
-	switch s.Decay {
-	case Linear:
-		return s.LearningRate * (1 - x)
-	case Cosine:
-		return s.LearningRate * (0.5 + 0.5*math.Cos(math.Pi*x))
-	default:
-		return s.LearningRate
-	}
+	return s.LearningRate * s.Decay.factor(step, s.Warmup+1, s.Steps)
 }
 
 // ParseRule returns the rule with the given name; "add" and "assign" are for models that compute
