@@ -37,8 +37,8 @@ __all__ = ["Batch", "Values", "load", "load_jax", "load_torch", "run", "run_jax"
 _VARIABLE = "KINTSUGI_ASKS"
 _PAGE = 4096
 _SUGGESTED = {
-    "batch": int, "steps": int, "learning_rate": float, "optimizer": str, "momentum": float, "codec": str, "warmup": int, "decay": str, "weight_decay": float,
-    "weight_decay_for": str, "clip_norm": float,
+    "batch": int, "steps": int, "learning_rate": float, "optimizer": str, "momentum": float, "codec": str, "warmup": int, "decay": str, "betas": str, "epsilon": float,
+    "weight_decay": float, "weight_decay_for": str, "clip_norm": float,
 }  # fmt: skip
 
 if _VARIABLE in os.environ and hasattr(sys.stdout, "reconfigure"):
@@ -122,9 +122,10 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
     suggested   settings to train with unless the command line sets them: batch, steps,
                 learning_rate, optimizer, momentum and codec; warmup, the number of steps in which
                 the learning rate rises; decay, how it falls after that, as for --decay: "cosine",
-                "linear:0.1", "drop:0.1@300,600" and so on; weight_decay, and weight_decay_for, the
-                tensors it applies to: "all", or "matrices", those with two or more dimensions;
-                clip_norm, the longest norm that a worker's gradient counts with
+                "linear:0.1", "drop:0.1@300,600" and so on; betas, a pair, and epsilon, of
+                adam and adamw; weight_decay, and weight_decay_for, the tensors it applies to: "all",
+                or "matrices", those with two or more dimensions; clip_norm, the longest norm that a
+                worker's gradient counts with
     """
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
@@ -204,6 +205,12 @@ def _suggestions(told):
 
 def _suggestion(name, value):
     kind = _SUGGESTED[name]
+    if name == "betas" and not isinstance(value, str):
+        try:
+            first, second = (float(v) for v in value)
+        except (TypeError, ValueError):
+            raise TypeError("betas is %r; it must be a pair of numbers, such as (0.9, 0.95)" % (value,)) from None
+        return "%r,%r" % (first, second)
     if hasattr(value, "item") and not isinstance(value, type):
         value = value.item()  # a number of numpy or of a framework
     if kind is str:

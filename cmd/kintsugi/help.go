@@ -28,7 +28,7 @@ type topic struct {
 // alphabetical order is hard to read.
 var topics = []topic{
 	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
-	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "rate", "warmup", "decay", "momentum", "weight-decay", "weight-decay-for", "clip-norm", "seed", "eval-every"}},
+	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "rate", "warmup", "decay", "momentum", "betas", "epsilon", "weight-decay", "weight-decay-for", "clip-norm", "seed", "eval-every"}},
 	{"Who takes part", []string{"workers", "servers", "replicas", "consistency"}},
 	{"What survives a death", []string{"recovery", "checkpoint-every", "store", "move-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
 	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},
@@ -169,7 +169,8 @@ func helpColumns(w io.Writer) int {
 // otherWords are names that other programs have for flags of this one.
 var otherWords = map[string][]string{
 	"clip-norm": {"max-grad-norm", "clip-grad-norm", "grad-clip"},
-	"batch":     {"batch-size"}, "learning-rate": {"lr"}, "steps": {"iterations", "max-steps"}, "out": {"output", "output-dir"}, "data": {"dataset"},
+	"betas":     {"beta1", "beta2", "adam-betas", "adam-beta1", "adam-beta2"}, "epsilon": {"eps", "adam-epsilon", "adam-eps"},
+	"batch": {"batch-size"}, "learning-rate": {"lr"}, "steps": {"iterations", "max-steps"}, "out": {"output", "output-dir"}, "data": {"dataset"},
 }
 
 // nearFlags suggests flags of cmd that an unknown flag may have meant.

@@ -112,7 +112,29 @@ func (p *problem) suggest(s *settings, d model.Defaults) error {
 	default:
 		s.Optimizer = "sgd"
 	}
+	if err := s.suggestAdam(d); err != nil {
+		return err
+	}
 	return p.checkRule(s)
+}
+
+// suggestAdam fills the settings of optimizers that divide by a root. What a model suggests for its
+// own optimizer does not matter if another one was chosen; what was given to it would be lost.
+func (s *settings) suggestAdam(d model.Defaults) error {
+	betas, root := s.Optimizer == "adam" || s.Optimizer == "adamw", s.Optimizer == "adagrad"
+	switch {
+	case s.Betas != "" && !betas:
+		return fmt.Errorf("%w: --betas are for --optimizer adam and adamw; %s has none", kintsugi.ErrUsage, s.Optimizer)
+	case s.Epsilon != 0 && !betas && !root:
+		return fmt.Errorf("%w: --epsilon is for --optimizer adam, adamw and adagrad; %s has none", kintsugi.ErrUsage, s.Optimizer)
+	}
+	if betas {
+		s.Betas = cmp.Or(s.Betas, d.Betas)
+	}
+	if betas || root {
+		s.Epsilon = cmp.Or(s.Epsilon, decimal(d.Epsilon))
+	}
+	return nil
 }
 
 // close closes the program of p, if one is running.

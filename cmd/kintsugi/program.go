@@ -106,7 +106,7 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 	s.Model, s.Data, p.program = a.Name, ownData, m
 	d := model.Defaults{
 		Batch: cmp.Or(a.Batch, 64), Steps: cmp.Or(a.Steps, 1000), LearningRate: cmp.Or(a.LearningRate, 0.05), Momentum: a.Momentum, Optimizer: a.Optimizer, Codec: a.Codec,
-		Warmup: a.Warmup, Decay: a.Decay, WeightDecay: a.WeightDecay, Decayed: a.Decayed, ClipNorm: a.ClipNorm,
+		Warmup: a.Warmup, Decay: a.Decay, Betas: a.Betas, Epsilon: a.Epsilon, WeightDecay: a.WeightDecay, Decayed: a.Decayed, ClipNorm: a.ClipNorm,
 	}
 	if a.Momentum == 0 && a.Optimizer != "sgd" {
 		d.Momentum = 0.9

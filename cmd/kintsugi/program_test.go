@@ -29,6 +29,7 @@ func beProgram() {
 	}
 	if slices.Contains(os.Args, "recipe") {
 		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed, about.ClipNorm = "adamw", 10, "linear", 0.1, "matrices", 0.5
+		about.Betas, about.Epsilon = "0.5,0.75", 0.125
 	}
 	if slices.Contains(os.Args, "rated") {
 		about.Rates = map[string]float32{"y": 0.5}
@@ -134,7 +135,7 @@ func TestARecipeIsThatOfTheProgramUnlessTheCommandLineHasAnother(t *testing.T) {
 		return dir
 	}
 	plain, recipe := ownProgram, append(slices.Clone(ownProgram), "recipe")
-	own, told := train(recipe...), train(append([]string{"--optimizer", "adamw", "--warmup", "10", "--decay", "linear", "--weight-decay", "0.1", "--weight-decay-for", "matrices", "--clip-norm", "0.5"}, plain...)...)
+	own, told := train(recipe...), train(append([]string{"--optimizer", "adamw", "--warmup", "10", "--decay", "linear", "--weight-decay", "0.1", "--weight-decay-for", "matrices", "--clip-norm", "0.5", "--betas", "0.5,0.75", "--epsilon", "0.125"}, plain...)...)
 	sameBits(t, own, told)
 	plainly, overruled := train(plain...), train(append([]string{"--optimizer", "sgd", "--warmup", "0", "--decay", "cosine", "--weight-decay", "0", "--weight-decay-for", "all", "--clip-norm", "0"}, recipe...)...)
 	sameBits(t, overruled, plainly)

@@ -44,6 +44,8 @@ type settings struct {
 	Warmup       int
 	Decay        string
 	Momentum     float64
+	Betas        string
+	Epsilon      float64
 	WeightDecay  float64
 	Decayed      string
 	ClipNorm     float64
@@ -97,6 +99,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Warmup, "warmup", suggested, "number of steps in which the learning rate rises to its value, in equal parts (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decay, "decay", "", "how the learning rate falls in the steps that follow: constant, or linear or cosine to 0 at the end of the run; cosine:0.1 falls to a tenth; linear,last=0.2 falls in the last fifth of the steps; drop:0.1@300,600 falls to a tenth after step 300, and again after step 600 (default: as the model suggests, mostly cosine)")
 	f.Float64Var(&s.Momentum, "momentum", suggested, "momentum (default: as the model suggests)")
+	f.StringVar(&s.Betas, "betas", "", "decay rates of the two means that Adam and AdamW keep, of gradients and of their squares, such as 0.9,0.95 (default: as the model suggests, mostly 0.9,0.999)")
+	f.Float64Var(&s.Epsilon, "epsilon", 0, "what Adam, AdamW and Adagrad add to the root that they divide by (default: as the model suggests, mostly 1e-8)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", suggested, "weight decay (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, which are those with two or more dimensions, without biases and the scales of norms (default: as the model suggests, mostly all)")
 	f.Float64Var(&s.ClipNorm, "clip-norm", suggested, "longest norm that the gradient of a worker counts with: a longer one is scaled down to it, before the mean; 0 bounds nothing (default: as the model suggests, mostly 0)")
@@ -285,6 +289,7 @@ func (s *settings) check() error {
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.Batch > 1<<20, fmt.Sprintf("--batch %d: at most %d", s.Batch, 1<<20)},
 		{!(s.LearningRate >= 0) || math.IsInf(s.LearningRate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.LearningRate)},
+		{!(s.Epsilon >= 0) || math.IsInf(s.Epsilon, 0), fmt.Sprintf("--epsilon %v must be positive, and a number", s.Epsilon)},
 		{!(s.WeightDecay >= 0 || s.WeightDecay == suggested) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
 		{!(s.ClipNorm >= 0 || s.ClipNorm == suggested) || math.IsInf(s.ClipNorm, 0), fmt.Sprintf("--clip-norm %v must be a number that is not negative", s.ClipNorm)},
 		{s.Warmup < 0 && s.Warmup != suggested, fmt.Sprintf("--warmup %d must not be negative", s.Warmup)},
@@ -363,12 +368,16 @@ func (s *settings) schedule() (conductor.Schedule, error) {
 	if err != nil {
 		return conductor.Schedule{}, err
 	}
+	beta1, beta2, err := conductor.ParseBetas(s.Betas)
+	if err != nil {
+		return conductor.Schedule{}, err
+	}
 	decay, err := conductor.ParseDecay(s.Decay)
 	if err == nil && s.Decayed != decayAll && s.Decayed != decayMatrices {
 		err = fmt.Errorf("%w: --weight-decay-for %q is unknown; use %s or %s", kintsugi.ErrUsage, s.Decayed, decayAll, decayMatrices)
 	}
 	return conductor.Schedule{
-		Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, WeightDecay: s.WeightDecay, DecayMatrices: s.Decayed == decayMatrices,
+		Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, Beta1: beta1, Beta2: beta2, Epsilon: s.Epsilon, WeightDecay: s.WeightDecay, DecayMatrices: s.Decayed == decayMatrices,
 		Warmup: kintsugi.Step(s.Warmup), Decay: decay, Steps: kintsugi.Step(s.Steps),
 	}, err
 }

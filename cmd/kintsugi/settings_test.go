@@ -51,8 +51,8 @@ func TestTheScheduleIsWhatTheFlagsSay(t *testing.T) {
 		want  conductor.Schedule
 	}{
 		{"--model qp --steps 30 --learning-rate 0.5", conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.5, Decay: conductor.Decay{Form: conductor.Cosine}, Steps: 30}},
-		{"--model qp --steps 30 --optimizer adamw --learning-rate 0.5 --momentum 0.75 --warmup 7 --decay linear:0.125,last=0.5 --weight-decay 0.25 --weight-decay-for matrices",
-			conductor.Schedule{Rule: kintsugi.RuleAdamW, LearningRate: 0.5, Momentum: 0.75, Warmup: 7, Decay: conductor.Decay{Form: conductor.Linear, Part: 0.125, Last: 0.5}, WeightDecay: 0.25, DecayMatrices: true, Steps: 30}},
+		{"--model qp --steps 30 --optimizer adamw --learning-rate 0.5 --momentum 0.75 --warmup 7 --decay linear:0.125,last=0.5 --betas 0,0.75 --epsilon 0.5 --weight-decay 0.25 --weight-decay-for matrices",
+			conductor.Schedule{Rule: kintsugi.RuleAdamW, LearningRate: 0.5, Momentum: 0.75, Beta2: 0.75, Epsilon: 0.5, Warmup: 7, Decay: conductor.Decay{Form: conductor.Linear, Part: 0.125, Last: 0.5}, WeightDecay: 0.25, DecayMatrices: true, Steps: 30}},
 	} {
 		var s settings
 		f := newFlagSet("train")

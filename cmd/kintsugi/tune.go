@@ -141,7 +141,7 @@ func (t *tuneRate) given() string {
 	if len(t.Program) > 0 {
 		words = nil
 	}
-	for _, name := range []string{"data", "workers", "batch", "optimizer", "rate", "momentum", "weight-decay", "weight-decay-for", "clip-norm"} {
+	for _, name := range []string{"data", "workers", "batch", "optimizer", "rate", "momentum", "betas", "epsilon", "weight-decay", "weight-decay-for", "clip-norm"} {
 		flag := t.flags.Lookup(name)
 		if !flag.Changed {
 			continue

@@ -76,6 +76,26 @@ func TestTheScheduleRoundsEachScalarOnceAndKnowsTheUsualDefaults(t *testing.T) {
 	}
 }
 
+// A β₁ of 0 is one that was chosen, unless β₂ is 0 too.
+func TestAdamMayKeepNoMeanOfGradients(t *testing.T) {
+	beta1, beta2, err := conductor.ParseBetas("0,0.75")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 1, Beta1: beta1, Beta2: beta2}.At(2)
+	if o.Beta1 != 0 || o.Correction1 != 1 || o.Beta2 != 0.75 || o.Correction2 != 1-0.75*0.75 || o.Epsilon != 1e-8 {
+		t.Errorf("%+v", o)
+	}
+	if o = (conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 1}).At(1); o.Beta1 != 0.9 || o.Beta2 != 0.999 {
+		t.Errorf("%+v, want the usual betas", o)
+	}
+	for _, wrong := range []string{"0.9", "0.9,", ",0.9", "1,0.9", "0.9,1", "0.9,0", "-0.1,0.9", "NaN,0.9", "0.9,0.99,0.999", "0.9, 0.99"} {
+		if _, _, err := conductor.ParseBetas(wrong); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "such as 0.9,0.95") {
+			t.Errorf("betas %q: %v", wrong, err)
+		}
+	}
+}
+
 func TestTheLearningRateRisesAndFalls(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -1,20 +1,22 @@
 package conductor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Schedule computes the optimizer of each step. Zero fields mean no momentum, no decay and the
-// usual β₁ = 0.9, β₂ = 0.999, ε = 1e-8 for Adam and Adagrad.
+// Schedule computes the optimizer of each step. Zero fields mean no momentum and no decay.
 type Schedule struct {
 	Rule         kintsugi.Rule
 	LearningRate float64
 	Momentum     float64
-	Beta1, Beta2 float64
-	Epsilon      float64
+	Beta1, Beta2 float64 // of Adam and AdamW; if both are 0: 0.9 and 0.999
+	Epsilon      float64 // of Adam, AdamW and Adagrad; 0: 1e-8
 	WeightDecay  float64
 
 	DecayMatrices bool // see kintsugi.Optimizer
@@ -59,7 +61,10 @@ var ruleNames = map[kintsugi.Rule]string{
 
 // At returns the optimizer of a step, counted from 1. Every scalar is rounded to float32 once.
 func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
-	beta1, beta2, eps := orDefault(s.Beta1, 0.9), orDefault(s.Beta2, 0.999), orDefault(s.Epsilon, 1e-8)
+	beta1, beta2, eps := s.Beta1, s.Beta2, cmp.Or(s.Epsilon, 1e-8)
+	if beta1 == 0 && beta2 == 0 {
+		beta1, beta2 = 0.9, 0.999
+	}
 	return kintsugi.Optimizer{
 		Rule:         s.Rule,
 		LearningRate: float32(s.rate(step)),
@@ -84,9 +89,17 @@ func (s Schedule) Part(step kintsugi.Step, part float64) kintsugi.Optimizer {
 	return o
 }
 
-func orDefault(v, d float64) float64 {
-	if v == 0 {
-		return d
+// ParseBetas parses β₁ and β₂ of Adam, such as 0.9,0.95; "" means the usual ones. A wrong text is a
+// usage error.
+func ParseBetas(text string) (beta1, beta2 float64, err error) {
+	if text == "" {
+		return 0, 0, nil
 	}
-	return v
+	first, second, _ := strings.Cut(text, ",")
+	beta1, err1 := strconv.ParseFloat(first, 64)
+	beta2, err2 := strconv.ParseFloat(second, 64)
+	if err1 != nil || err2 != nil || !(beta1 >= 0 && beta1 < 1 && beta2 > 0 && beta2 < 1) {
+		return 0, 0, fmt.Errorf("%w: betas %q must be two numbers below 1, such as 0.9,0.95; the second one must be above 0", kintsugi.ErrUsage, text)
+	}
+	return beta1, beta2, nil
 }

@@ -109,6 +109,8 @@ type Defaults struct {
 
 	Warmup      int    // number of steps in which the learning rate rises
 	Decay       string // how the learning rate falls; "" means cosine
+	Betas       string // β₁ and β₂ of Adam, such as 0.9,0.95; "" means the usual ones
+	Epsilon     float32
 	WeightDecay float32
 	Decayed     string  // which tensors the weight decay applies to; "" means all
 	ClipNorm    float32 // limit on the norm of a worker's gradient, longer ones are scaled down; 0: no limit

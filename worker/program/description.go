@@ -31,6 +31,8 @@ type Description struct {
 	Codec        string  `json:"codec,omitempty"`
 	Warmup       int     `json:"warmup,omitempty"`
 	Decay        string  `json:"decay,omitempty"`
+	Betas        string  `json:"betas,omitempty"`
+	Epsilon      float32 `json:"epsilon,omitempty"`
 	WeightDecay  float32 `json:"weight_decay,omitempty"`
 	Decayed      string  `json:"weight_decay_for,omitempty"`
 	ClipNorm     float32 `json:"clip_norm,omitempty"`
@@ -58,9 +60,9 @@ func (d *Description) Check() error {
 		return fmt.Errorf(`its "name" is %q; it must have letters, digits, dots, dashes and underscores alone, 64 at most`, d.Name)
 	case len(d.Tensors) == 0:
 		return errors.New(`it describes no "tensors"`)
-	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0 || d.Warmup < 0 || d.WeightDecay < 0 || d.ClipNorm < 0:
-		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g, a warm-up of %d steps, a weight decay of %g, gradients no longer than %g",
-			d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum, d.Warmup, d.WeightDecay, d.ClipNorm)
+	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0 || d.Warmup < 0 || d.Epsilon < 0 || d.WeightDecay < 0 || d.ClipNorm < 0:
+		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g, a warm-up of %d steps, an epsilon of %g, a weight decay of %g, gradients no longer than %g",
+			d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum, d.Warmup, d.Epsilon, d.WeightDecay, d.ClipNorm)
 	}
 	_, err := d.Layout()
 	return err

@@ -81,14 +81,14 @@ func TestAProgramInPythonSuggestsItsRecipe(t *testing.T) {
 	p, err := inPython(t, `
 import kintsugi
 kintsugi.run("net", [("w", (2, 1)), ("b", (2,))], lambda params, seed: None, None, examples=3, batch=2, steps=9, learning_rate=0.25, optimizer="adamw",
-    momentum=0.5, codec="int8", warmup=3, decay="linear", weight_decay=0.125, weight_decay_for="matrices", clip_norm=1.5, rates={"b*": 0.5, "*": 2})
+    momentum=0.5, codec="int8", warmup=3, decay="linear", betas=(0, 0.95), epsilon=0.5, weight_decay=0.125, weight_decay_for="matrices", clip_norm=1.5, rates={"b*": 0.5, "*": 2})
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := program.Description{
 		Name: "net", Tensors: []kintsugi.Tensor{{Name: "w", Shape: []int{2, 1}}, {Name: "b", Shape: []int{2}}}, Examples: 3, Batch: 2, Steps: 9,
-		LearningRate: 0.25, Optimizer: "adamw", Momentum: 0.5, Codec: "int8", Warmup: 3, Decay: "linear", WeightDecay: 0.125, Decayed: "matrices", ClipNorm: 1.5, Rates: map[string]float32{"w": 2, "b": 0.5},
+		LearningRate: 0.25, Optimizer: "adamw", Momentum: 0.5, Codec: "int8", Warmup: 3, Decay: "linear", Betas: "0.0,0.95", Epsilon: 0.5, WeightDecay: 0.125, Decayed: "matrices", ClipNorm: 1.5, Rates: map[string]float32{"w": 2, "b": 0.5},
 	}
 	if got := p.About(); !reflect.DeepEqual(got, want) {
 		t.Errorf("it describes %+v, want %+v", got, want)
@@ -98,9 +98,9 @@ kintsugi.run("net", [("w", (2, 1)), ("b", (2,))], lambda params, seed: None, Non
 func TestWhatRunDoesNotSuggestIsForTheCommandLine(t *testing.T) {
 	_, err := inPython(t, `
 import kintsugi
-kintsugi.run("net", [("w", (2,))], None, None, epsilon=0.1)
+kintsugi.run("net", [("w", (2,))], None, None, amsgrad=True)
 `)
-	if err == nil || !strings.Contains(err.Error(), "TypeError: run has no argument epsilon; what a program does not suggest is for the command line of kintsugi train") {
+	if err == nil || !strings.Contains(err.Error(), "TypeError: run has no argument amsgrad; what a program does not suggest is for the command line of kintsugi train") {
 		t.Error(err)
 	}
 }
@@ -118,7 +118,7 @@ class Number:  # of numpy's, or of a framework's
         return self.value
 
 refused = []
-for suggested in {"steps": 62.5}, {"batch": "64"}, {"optimizer": Number}, {"learning_rate": float("nan")}, {"examples": 0}, {"rates": {"x.*": 2}}, {"rates": {"w": 0}}, {"rates": {"*": 2, "w": 3}}:
+for suggested in {"steps": 62.5}, {"batch": "64"}, {"optimizer": Number}, {"learning_rate": float("nan")}, {"betas": 0.9}, {"betas": (0.9, 0.99, 0.999)}, {"betas": (0.9, None)}, {"examples": 0}, {"rates": {"x.*": 2}}, {"rates": {"w": 0}}, {"rates": {"*": 2, "w": 3}}:
     try:
         kintsugi.run("net", [("w", (2,))], None, None, **suggested)
     except (TypeError, ValueError) as e:
@@ -146,6 +146,7 @@ kintsugi.run("net", [("w", (2,))], lambda params, seed: None, gradient, evaluate
 		"steps is 62.5; it must be a whole number", "batch is '64'; it must be a whole number", "optimizer is <class '__main__.Number'>; it must be a word, as for --optimizer",
 		"learning_rate is nan; it must be a number", "examples is 0: there is nothing to draw from", "rates: no tensor fits 'x.*'; there are w", "rates: 'w' has 0.0 times the learning rate; it must be a positive number",
 		"rates: every tensor that fits 'w', such as w, fits an earlier pattern, and the first one counts; put this one before it",
+		"betas is 0.9; it must be a pair of numbers", "betas is (0.9, 0.99, 0.999); it must be a pair", "betas is (0.9, None); it must be a pair",
 	} {
 		if !strings.Contains(refused, want) {
 			t.Errorf("%s\nlacks %q", refused, want)
