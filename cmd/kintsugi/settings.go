@@ -17,6 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
@@ -58,6 +59,7 @@ type settings struct {
 	Outage          string
 	Kept            string
 	CheckpointEvery pace
+	CheckpointKeep  retention
 	StoreLimit      string
 	GradientTime    time.Duration
 	Codec           string
@@ -116,6 +118,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: continue with --recovery gold, auto or stateless if the consistency counts late gradients; else wait)")
 	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of their changes counts), decay (some gradients one after the other, weighted by staleness), average (the mean of each worker's gradients) or sum (their sum, with a tenth of the learning rate) (default: decay with adam, adamw and adagrad, sum with stateless:paper, else local)")
 	s.CheckpointEvery = pace{Steps: 50}
+	s.CheckpointKeep.Newest = ckpt.DefaultKeep
+	f.Var(&s.CheckpointKeep, "checkpoint-keep", "which full checkpoints are kept: a number of the newest; 2,every=1000 also keeps the first of each 1000 steps")
 	f.Var(&s.CheckpointEvery, "checkpoint-every", "how often a full checkpoint is taken: a number of steps, a time such as 10m, or auto, which weighs what saves and failures cost")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "how much all servers together may write to the checkpoint, such as 50MB/s, to try a slow store (default: no limit)")
 	f.DurationVar(&s.GradientTime, "gradient-time", 0, "least time that a gradient takes, such as 80ms, to imitate slower machines (default: no least time)")

@@ -305,7 +305,7 @@ func TestPartialSavesKeepTheNewestValueOfEachChunk(t *testing.T) {
 		}
 		newest[chunks[0]] = step
 		if step%4 == 0 {
-			if _, err := Compact(fsys, testDir, 1); err != nil {
+			if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -513,7 +513,7 @@ func TestOnARealDisk(t *testing.T) {
 		if err := PublishRun(vfs.OS{}, dir, m, []string{r.File}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Compact(vfs.OS{}, dir, 0); err != nil {
+		if _, err := Compact(vfs.OS{}, dir, Retention{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -306,7 +306,7 @@ func handover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat) (taken bool, err
 	if _, err := second.save(15, b); err != nil {
 		return true, err
 	}
-	_, err = Compact(fsys, testDir, 1)
+	_, err = Compact(fsys, testDir, Retention{Newest: 1})
 	return true, err
 }
 
@@ -425,7 +425,7 @@ func TestWhatIsPublishedWhileAPlaceIsTakenIsGoneOnFrom(t *testing.T) {
 	second := mustTake(t, &meddler{mem, func() {
 		for _, step := range steps {
 			first.mustSave(t, step, a)
-			if _, err := Compact(mem, testDir, 1); err != nil {
+			if _, err := Compact(mem, testDir, Retention{Newest: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}

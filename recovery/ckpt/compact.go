@@ -12,8 +12,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// DefaultKeep is how many full checkpoints Compact keeps: the newest, and one to fall back to if a
-// disk has damaged it.
+// Retention says which full checkpoints Compact keeps.
+type Retention struct {
+	Newest int           // how many of the newest; 0: DefaultKeep
+	Every  kintsugi.Step // of older ones, the first of each so many steps, from step Every on; 0: none
+}
+
+// DefaultKeep is how many of the newest full checkpoints Compact keeps: the newest, and one to fall
+// back to if a disk has damaged it.
 const DefaultKeep = 2
 
 // CompactReport says what Compact did.
@@ -25,21 +31,23 @@ type CompactReport struct {
 
 // Compact removes files that are not needed any more. It keeps
 //
-//   - the newest keep full checkpoints that Read accepts (0: DefaultKeep) and everything they name,
+//   - the newest full checkpoints that Read accepts, as many as keep says, and everything they name,
 //   - run manifests that are newer than the oldest of those, even damaged ones,
+//   - older full checkpoints that keep says, and everything they name; a damaged run manifest does
+//     not count, but stays, with the shards' manifests of its step, for Repair,
 //   - shard manifests of the newest checkpoint's step or later, if they are complete (one may be
-//     about to become part of a full checkpoint) or among the newest keep of their shard, and
-//     everything that these name,
+//     about to become part of a full checkpoint) or among the newest two of their shard (one, if one
+//     full checkpoint is kept), and everything that these name,
 //   - segments and temporary files that may belong to a save in progress.
 //
 // Only one process may compact a directory: the one that publishes run manifests. Writers may go on
 // saving meanwhile. A crash leaves files that the next Compact removes. No published manifest ever
 // names a file that is gone.
-func Compact(fsys vfs.FS, dir string, keep int) (CompactReport, error) {
-	if keep <= 0 {
-		keep = DefaultKeep
+func Compact(fsys vfs.FS, dir string, keep Retention) (CompactReport, error) {
+	if keep.Newest <= 0 {
+		keep.Newest = DefaultKeep
 	}
-	c := compactor{fs: fsys, dir: dir, keep: keep, needed: map[string]bool{}, saved: map[string]bool{}, newest: map[owner][]fileName{}}
+	c := compactor{fs: fsys, dir: dir, keep: keep, needed: map[string]bool{}, repair: map[fileName]bool{}, saved: map[string]bool{}, newest: map[owner][]fileName{}}
 	if err := c.compact(); err != nil {
 		return c.report, fmt.Errorf("compact %s: %w", dir, err)
 	}
@@ -57,11 +65,12 @@ func (n fileName) owner() owner { return owner{n.Line, n.Shard} }
 type compactor struct {
 	fs     vfs.FS
 	dir    string
-	keep   int
+	keep   Retention
 	report CompactReport
 
 	run    fileName             // newest whole checkpoint; zero: none
 	needed map[string]bool      // files, relative to dir
+	repair map[fileName]bool    // line and step of older run manifests that are damaged
 	saved  map[string]bool      // segments that any readable manifest names, relative to dir
 	newest map[owner][]fileName // readable shard manifests, newest first
 }
@@ -113,20 +122,12 @@ func (c *compactor) chooseRuns() (old []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if len(c.report.Kept) == c.keep {
-			old = append(old, name)
-			continue
+	for i, name := range names {
+		if len(c.report.Kept) == c.keep.Newest {
+			return c.chooseOlder(names[i:])
 		}
-		b, err := readAll(c.fs, c.dir, name, maxManifest)
-		var m *RunManifest
+		m, err := c.need(name)
 		if err == nil {
-			m, err = decodeRun(name, b)
-		}
-		if m != nil { // even if what it names is damaged: somebody may want to look at the rest
-			for _, ref := range m.Shards {
-				c.needed[ref.File] = true
-			}
 			_, err = Read(c.fs, c.dir, name)
 		}
 		switch {
@@ -139,6 +140,53 @@ func (c *compactor) chooseRuns() (old []string, err error) {
 			return nil, err
 		}
 	}
+	return nil, nil
+}
+
+// need reads a run manifest and marks what it names, even if that is damaged: somebody may want to
+// look at the rest.
+func (c *compactor) need(name string) (*RunManifest, error) {
+	b, err := readAll(c.fs, c.dir, name, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodeRun(name, b)
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range m.Shards {
+		c.needed[ref.File] = true
+	}
+	return m, nil
+}
+
+// chooseOlder returns which of the run manifests to remove that are older than the newest ones that
+// are kept, and marks what the others need. It does not read what those name: they were whole when
+// they were among the newest.
+func (c *compactor) chooseOlder(names []string) (old []string, err error) {
+	if c.keep.Every == 0 {
+		return names, nil
+	}
+	var kept []string
+	has := make(map[kintsugi.Step]bool) // by number of the period: its first checkpoint is found
+	for _, name := range slices.Backward(names) {
+		n, _ := parseIn(runDir, name)
+		period := n.Step / c.keep.Every
+		if period == 0 || has[period] {
+			old = append(old, name)
+			continue
+		}
+		switch _, err := c.need(name); {
+		case err == nil:
+			has[period], kept = true, append(kept, name)
+		case errors.Is(err, kintsugi.ErrCorrupt):
+			c.repair[fileName{Line: n.Line, Step: n.Step}] = true
+		default:
+			return nil, err
+		}
+	}
+	slices.Reverse(kept)
+	c.report.Kept = append(c.report.Kept, kept...)
 	return old, nil
 }
 
@@ -155,14 +203,14 @@ func (c *compactor) chooseShards() (old []string, err error) {
 			return nil, err
 		}
 		newer := len(c.newest[n.owner()])
-		keep := c.needed[file]
+		keep := c.needed[file] || c.repair[fileName{Line: n.Line, Step: n.Step}]
 		switch {
 		case n.before(c.run):
 			// Only a full checkpoint can need it.
 		case m == nil:
 			keep = keep || newer == 0
 		default:
-			keep = keep || m.Complete() || newer < c.keep
+			keep = keep || m.Complete() || newer < min(c.keep.Newest, DefaultKeep)
 		}
 		if m != nil {
 			c.newest[n.owner()] = append(c.newest[n.owner()], n)

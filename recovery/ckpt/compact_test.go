@@ -20,7 +20,7 @@ func TestCompactKeepsTheNewestFullCheckpoints(t *testing.T) {
 			tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
 		}
 		before := fsys.Walk(testDir)
-		r, err := Compact(fsys, testDir, keep)
+		r, err := Compact(fsys, testDir, Retention{Newest: keep})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestCompactKeepsTheNewestFullCheckpoints(t *testing.T) {
 		if after := fsys.Walk(testDir); len(after) != 5*len(want) || len(before)-len(after) != len(r.Removed) {
 			t.Errorf("keep %d: %d files are left, %d removed of %d", keep, len(after), len(r.Removed), len(before))
 		}
-		if again, err := Compact(fsys, testDir, keep); err != nil || len(again.Removed) > 0 {
+		if again, err := Compact(fsys, testDir, Retention{Newest: keep}); err != nil || len(again.Removed) > 0 {
 			t.Errorf("keep %d: the second time removes %v, error %v", keep, again.Removed, err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestCompactDoesNotCountDamagedCheckpoints(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Compact(fsys, testDir, 1); err != nil {
+	if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 		t.Fatal(err)
 	}
 	m, _, err := Newest(fsys, testDir)
@@ -75,6 +75,99 @@ func TestCompactDoesNotCountDamagedCheckpoints(t *testing.T) {
 	}
 }
 
+// Of older checkpoints, the first of each so many steps stays, whether Compact runs after each save
+// or once, and also on a line that begins in between.
+func TestCompactKeepsOneCheckpointOfEachPeriod(t *testing.T) {
+	layout := smallLayout(t)
+	keep := Retention{Newest: 2, Every: 40}
+	for _, each := range []bool{false, true} {
+		fsys := vfs.NewMem()
+		for line, steps := range [][]kintsugi.Step{{10, 20, 30, 40, 50, 60}, {70, 80, 90, 170}, {180, 190, 200, 210, 220, 230}} {
+			tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, kintsugi.Line(line+1), 1)
+			for _, step := range steps {
+				tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
+				if each {
+					if _, err := Compact(fsys, testDir, keep); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		report, err := Compact(fsys, testDir, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := List(fsys, testDir)
+		if err != nil || !slices.Equal(left, report.Kept) {
+			t.Errorf("%v are left, and %v are said to be kept (%v)", left, report.Kept, err)
+		}
+		var steps []kintsugi.Step
+		for _, name := range left {
+			m, err := Read(fsys, testDir, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps = append(steps, m.Step)
+			if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, uint64(m.Step))) {
+				t.Errorf("step %d does not restore: %v", m.Step, err)
+			}
+		}
+		if want := []kintsugi.Step{230, 220, 200, 170, 80, 40}; !slices.Equal(steps, want) {
+			t.Errorf("steps %v are left, want %v", steps, want)
+		}
+		if files := len(fsys.Walk(testDir)); files != 5*6 {
+			t.Errorf("%d files are left of 6 checkpoints with 5 files each", files)
+		}
+		if again, err := Compact(fsys, testDir, keep); err != nil || len(again.Removed) > 0 {
+			t.Errorf("the second time removes %v, error %v", again.Removed, err)
+		}
+		if report, err = Compact(fsys, testDir, Retention{}); err != nil || len(report.Kept) != DefaultKeep || len(fsys.Walk(testDir)) != 5*DefaultKeep {
+			t.Errorf("the default keeps %v, error %v", report.Kept, err)
+		}
+	}
+}
+
+// An older checkpoint whose run manifest is damaged is not the one that is kept for its steps, and
+// can still be repaired.
+func TestCompactLeavesADamagedOlderCheckpointToRepair(t *testing.T) {
+	layout := smallLayout(t)
+	fsys := vfs.NewMem()
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, 1, 1)
+	for step := kintsugi.Step(40); step <= 100; step += 10 {
+		m := tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
+		if step == 40 {
+			if err := fsys.Edit(inDir(m.Name()), func(b []byte) []byte { return b[:len(b)/2] }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	report, err := Compact(fsys, testDir, Retention{Newest: 1, Every: 40})
+	if err != nil || len(report.Kept) != 3 {
+		t.Fatalf("kept %v, error %v", report.Kept, err)
+	}
+	if _, err := Repair(context.Background(), fsys, testDir, RepairConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	var steps []kintsugi.Step
+	left, err := List(fsys, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range left {
+		m, err := Read(fsys, testDir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, m.Step)
+		if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, uint64(m.Step))) {
+			t.Errorf("step %d does not restore: %v", m.Step, err)
+		}
+	}
+	if want := []kintsugi.Step{100, 80, 50, 40}; !slices.Equal(steps, want) {
+		t.Errorf("steps %v are left, want %v", steps, want)
+	}
+}
+
 // Another process compacts at each moment of a save. The save must still succeed.
 func TestCompactLeavesSavesInProgressAlone(t *testing.T) {
 	layout := smallLayout(t)
@@ -84,7 +177,7 @@ func TestCompactLeavesSavesInProgressAlone(t *testing.T) {
 		tr.mustSave(t, 10, model(t, layout, kintsugi.RuleSGD, 10))
 		inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault {
 			if op.N == n {
-				if _, err := Compact(mem, testDir, 1); err != nil {
+				if _, err := Compact(mem, testDir, Retention{Newest: 1}); err != nil {
 					t.Fatalf("compact before %v: %v", op, err)
 				}
 			}
@@ -135,14 +228,14 @@ func TestAnOldLineGoesWithItsLastFullCheckpoint(t *testing.T) {
 	if _, err := second.writers[0].Save(context.Background(), Snapshot{Step: 11, Chunks: []kintsugi.ChunkID{0}, Load: model(t, layout, kintsugi.RuleSGD, 1).Load}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Compact(fsys, testDir, 1); err != nil {
+	if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if m, _, err := Newest(fsys, testDir); err != nil || m.Name() != old.Name() {
 		t.Fatalf("line 2 has no full checkpoint yet, but the newest is %v, error %v", m, err)
 	}
 	second.mustSave(t, 12, model(t, layout, kintsugi.RuleSGD, 12))
-	if _, err := Compact(fsys, testDir, 1); err != nil {
+	if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range fsys.Walk(testDir) {
@@ -164,7 +257,7 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Compact(fsys, testDir, 1); err != nil {
+	if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(foreign)
@@ -186,7 +279,7 @@ func overtake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, models map[kin
 				t.Fatal(err)
 			}
 		}
-		if _, err := Compact(fsys, testDir, 1); err != nil {
+		if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

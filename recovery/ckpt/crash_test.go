@@ -22,7 +22,7 @@ func story(tr *trainer, models map[kintsugi.Step]*Flat, published func(kintsugi.
 			return err
 		}
 		published(step)
-		if _, err := Compact(tr.fs, testDir, 1); err != nil {
+		if _, err := Compact(tr.fs, testDir, Retention{Newest: 1}); err != nil {
 			return err
 		}
 		part := models[step+5]
@@ -139,7 +139,7 @@ func goOnAfterCrash(disk vfs.FS, walk func(dir string) []string, layout *kintsug
 	if _, err := tr.save(40, f); err != nil {
 		return err
 	}
-	if _, err := Compact(disk, testDir, 1); err != nil {
+	if _, err := Compact(disk, testDir, Retention{Newest: 1}); err != nil {
 		return err
 	}
 	m, _, err := Newest(disk, testDir)
@@ -174,7 +174,7 @@ func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
 		for c := 0; ; c++ {
 			// The machine goes down during the compaction of another process.
 			other := vfs.NewInjector(mem, vfs.CrashAfter(c))
-			_, compactErr := Compact(other, testDir, 1)
+			_, compactErr := Compact(other, testDir, Retention{Newest: 1})
 			if compactErr == nil {
 				break
 			}
@@ -210,7 +210,7 @@ func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step
 			return err
 		}
 		saved(step, chunks)
-		if _, err := Compact(fsys, testDir, 1); err != nil {
+		if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 			return err
 		}
 	}
@@ -276,7 +276,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Compact(fsys, testDir, 1); err != nil {
+	if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if s := stateOf(t, fsys, layout, models); s.newest != 30 {

@@ -199,7 +199,7 @@ func TestIncrementsComeBackAsTheyWereKept(t *testing.T) {
 					if err := x.save(chunks); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := Compact(fsys, testDir, 1); err != nil {
+					if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 						t.Fatal(err)
 					}
 					for _, e := range x.w.newest.Chunks {
@@ -278,7 +278,7 @@ func TestCrashAfterAnyOperationLeavesWholeIncrements(t *testing.T) {
 			}
 			x.move()
 			if err = x.save(x.some()); err == nil {
-				_, err = Compact(x.w.fs, testDir, 1)
+				_, err = Compact(x.w.fs, testDir, Retention{Newest: 1})
 			}
 		}
 		if err != nil && x.values[x.step] == nil {
@@ -335,7 +335,7 @@ func TestAWrongByteInAnIncrementIsNeverApplied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Compact(fsys, testDir, 1); err != nil {
+	if _, err := Compact(fsys, testDir, Retention{Newest: 1}); err != nil {
 		t.Fatal(err)
 	}
 	step := 29
