@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,34 +35,6 @@ func checkpointsOf(cmd *cobra.Command, path string) (place, error) {
 		return place{}, err
 	}
 	return openCheckpoints(cmd.Context(), path, certs)
-}
-
-func listCheckpoints(cmd *cobra.Command, path string) error {
-	at, err := checkpointsOf(cmd, path)
-	if err != nil {
-		return err
-	}
-	names, err := ckpt.List(at.fs, at.dir)
-	if err != nil {
-		return err
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("%s: %w", at.name, ckpt.ErrNoCheckpoint)
-	}
-	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "STEP\tLINE\tSHARDS\tMODEL\tCREATED\tMANIFEST")
-	for _, name := range names {
-		m, err := ckpt.Read(at.fs, at.dir, name)
-		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
-			return err
-		}
-		if err != nil {
-			fmt.Fprintf(t, "damaged\t\t\t\t\t%s: %v\n", name, err)
-			continue
-		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%s\t%s\t%s\n", m.Step, m.Line, len(m.Shards), m.Model, m.Created.Format(time.RFC3339), name)
-	}
-	return t.Flush()
 }
 
 func verifyCheckpoints(cmd *cobra.Command, path string) error {
