@@ -110,7 +110,7 @@ func (c *checkpoints) compact(run string) error {
 	if err := c.holds(run); err != nil {
 		return err
 	}
-	_, err := ckpt.Compact(c.fs, c.dir, c.settings.CheckpointKeep.Retention)
+	_, err := c.compactor.Compact(c.fs, c.dir, c.settings.CheckpointKeep.Retention)
 	return err
 }
 

@@ -29,6 +29,7 @@ type checkpoints struct {
 	running    map[kintsugi.ShardID]*running
 	tidied     kintsugi.Step // the period in which the checkpoint was last tidied
 	compacting sync.Mutex
+	compactor  ckpt.Compactor // of compacting
 }
 
 // load fills a shard with what the view starts from. If that is damaged or gone, or if it is the

@@ -29,6 +29,19 @@ type CompactReport struct {
 	Freed   int64    // bytes in them
 }
 
+// Compact compacts a directory once: see Compactor.
+func Compact(fsys vfs.FS, dir string, keep Retention) (CompactReport, error) {
+	return new(Compactor).Compact(fsys, dir, keep)
+}
+
+// Compactor compacts a directory again and again. It remembers what the older checkpoints that it
+// keeps name, and does not read their manifests again: with many of them in an object store, that
+// would be most of what a save costs. The zero value is ready for use. A Compactor is for one
+// directory, and not safe for concurrent use.
+type Compactor struct {
+	older map[string][]string // what a manifest names, by its file
+}
+
 // Compact removes files that are not needed any more. It keeps
 //
 //   - the newest full checkpoints that Read accepts, as many as keep says, and everything they name,
@@ -43,14 +56,15 @@ type CompactReport struct {
 // Only one process may compact a directory: the one that publishes run manifests. Writers may go on
 // saving meanwhile. A crash leaves files that the next Compact removes. No published manifest ever
 // names a file that is gone.
-func Compact(fsys vfs.FS, dir string, keep Retention) (CompactReport, error) {
+func (x *Compactor) Compact(fsys vfs.FS, dir string, keep Retention) (CompactReport, error) {
 	if keep.Newest <= 0 {
 		keep.Newest = DefaultKeep
 	}
-	c := compactor{fs: fsys, dir: dir, keep: keep, needed: map[string]bool{}, repair: map[fileName]bool{}, saved: map[string]bool{}, newest: map[owner][]fileName{}}
+	c := compactor{fs: fsys, dir: dir, keep: keep, known: x.older, older: map[string][]string{}, needed: map[string]bool{}, repair: map[fileName]bool{}, saved: map[string]bool{}, newest: map[owner][]fileName{}}
 	if err := c.compact(); err != nil {
 		return c.report, fmt.Errorf("compact %s: %w", dir, err)
 	}
+	x.older = c.older
 	return c.report, nil
 }
 
@@ -67,6 +81,8 @@ type compactor struct {
 	dir    string
 	keep   Retention
 	report CompactReport
+
+	known, older map[string][]string // Compactor.older, before and after
 
 	run    fileName             // newest whole checkpoint; zero: none
 	needed map[string]bool      // files, relative to dir
@@ -126,14 +142,14 @@ func (c *compactor) chooseRuns() (old []string, err error) {
 		if len(c.report.Kept) == c.keep.Newest {
 			return c.chooseOlder(names[i:])
 		}
-		m, err := c.need(name)
+		_, err := c.need(name)
 		if err == nil {
 			_, err = Read(c.fs, c.dir, name)
 		}
 		switch {
 		case err == nil:
 			if len(c.report.Kept) == 0 {
-				c.run = m.name()
+				c.run, _ = parseIn(runDir, name)
 			}
 			c.report.Kept = append(c.report.Kept, name)
 		case !errors.Is(err, kintsugi.ErrCorrupt):
@@ -143,21 +159,27 @@ func (c *compactor) chooseRuns() (old []string, err error) {
 	return nil, nil
 }
 
-// need reads a run manifest and marks what it names, even if that is damaged: somebody may want to
-// look at the rest.
-func (c *compactor) need(name string) (*RunManifest, error) {
-	b, err := readAll(c.fs, c.dir, name, maxManifest)
-	if err != nil {
-		return nil, err
+// need returns the shard manifests that a run manifest names, and marks them, even if they are
+// damaged: somebody may want to look at the rest.
+func (c *compactor) need(name string) (shards []string, err error) {
+	shards, known := c.known[name]
+	if !known {
+		b, err := readAll(c.fs, c.dir, name, maxManifest)
+		if err != nil {
+			return nil, err
+		}
+		m, err := decodeRun(name, b)
+		if err != nil {
+			return nil, err
+		}
+		for _, ref := range m.Shards {
+			shards = append(shards, ref.File)
+		}
 	}
-	m, err := decodeRun(name, b)
-	if err != nil {
-		return nil, err
+	for _, file := range shards {
+		c.needed[file] = true
 	}
-	for _, ref := range m.Shards {
-		c.needed[ref.File] = true
-	}
-	return m, nil
+	return shards, nil
 }
 
 // chooseOlder returns which of the run manifests to remove that are older than the newest ones that
@@ -176,8 +198,9 @@ func (c *compactor) chooseOlder(names []string) (old []string, err error) {
 			old = append(old, name)
 			continue
 		}
-		switch _, err := c.need(name); {
+		switch shards, err := c.need(name); {
 		case err == nil:
+			c.older[name] = shards
 			has[period], kept = true, append(kept, name)
 		case errors.Is(err, kintsugi.ErrCorrupt):
 			c.repair[fileName{Line: n.Line, Step: n.Step}] = true
@@ -198,6 +221,10 @@ func (c *compactor) chooseShards() (old []string, err error) {
 	}
 	for _, n := range slices.Backward(names) {
 		file := path.Join(shardDir, n.shard())
+		if segments, known := c.known[file]; known && c.needed[file] {
+			c.keepShard(n, segments)
+			continue
+		}
 		m, _, err := ReadShard(c.fs, c.dir, file)
 		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
 			return nil, err
@@ -212,24 +239,38 @@ func (c *compactor) chooseShards() (old []string, err error) {
 		default:
 			keep = keep || m.Complete() || newer < min(c.keep.Newest, DefaultKeep)
 		}
+		var segments []string
 		if m != nil {
-			c.newest[n.owner()] = append(c.newest[n.owner()], n)
 			for _, s := range m.Segments {
+				segments = append(segments, s.File)
 				c.saved[s.File] = true
 			}
 		}
-		if !keep {
+		switch {
+		case !keep:
 			old = append(old, file)
-			continue
-		}
-		c.needed[path.Join(segmentDir, n.shard())] = true // even if m is damaged, this segment is known
-		if m != nil {
-			for _, s := range m.Segments {
-				c.needed[s.File] = true
+			if m != nil {
+				c.newest[n.owner()] = append(c.newest[n.owner()], n)
 			}
+		case m == nil:
+			c.needed[path.Join(segmentDir, n.shard())] = true // this segment is known all the same
+		default:
+			c.keepShard(n, segments)
 		}
 	}
 	return old, nil
+}
+
+// keepShard notes a readable shard manifest that is kept, and marks what it names.
+func (c *compactor) keepShard(n fileName, segments []string) {
+	c.newest[n.owner()] = append(c.newest[n.owner()], n)
+	c.needed[path.Join(segmentDir, n.shard())] = true
+	for _, s := range segments {
+		c.saved[s], c.needed[s] = true, true
+	}
+	if n.before(c.run) {
+		c.older[path.Join(shardDir, n.shard())] = segments
+	}
 }
 
 // over reports whether no save can be in progress that will still publish something of this name

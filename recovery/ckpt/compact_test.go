@@ -82,18 +82,19 @@ func TestCompactKeepsOneCheckpointOfEachPeriod(t *testing.T) {
 	keep := Retention{Newest: 2, Every: 40}
 	for _, each := range []bool{false, true} {
 		fsys := vfs.NewMem()
+		compactor := new(Compactor)
 		for line, steps := range [][]kintsugi.Step{{10, 20, 30, 40, 50, 60}, {70, 80, 90, 170}, {180, 190, 200, 210, 220, 230}} {
 			tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, kintsugi.Line(line+1), 1)
 			for _, step := range steps {
 				tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
 				if each {
-					if _, err := Compact(fsys, testDir, keep); err != nil {
+					if _, err := compactor.Compact(fsys, testDir, keep); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 		}
-		report, err := Compact(fsys, testDir, keep)
+		report, err := compactor.Compact(fsys, testDir, keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,6 +125,46 @@ func TestCompactKeepsOneCheckpointOfEachPeriod(t *testing.T) {
 		if report, err = Compact(fsys, testDir, Retention{}); err != nil || len(report.Kept) != DefaultKeep || len(fsys.Walk(testDir)) != 5*DefaultKeep {
 			t.Errorf("the default keeps %v, error %v", report.Kept, err)
 		}
+	}
+}
+
+// What older checkpoints name is not read twice, and they are kept all the same.
+func TestCompactorReadsOlderCheckpointsOnce(t *testing.T) {
+	layout := smallLayout(t)
+	fsys, compactor, keep := vfs.NewMem(), new(Compactor), Retention{Newest: 1, Every: 10}
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, 1, 1)
+	save := func(step kintsugi.Step) CompactReport {
+		t.Helper()
+		tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
+		report, err := compactor.Compact(fsys, testDir, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	for step := kintsugi.Step(10); step <= 50; step += 10 {
+		save(step)
+	}
+	names, err := List(fsys, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names[1:] { // whoever reads them finds that they are damaged
+		m, err := Read(fsys, testDir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range append(m.Shards, ShardRef{File: name}) {
+			if err := fsys.Edit(inDir(ref.File), func(b []byte) []byte { return b[:len(b)/2] }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if report := save(60); len(report.Kept) != 6 || len(report.Removed) > 0 {
+		t.Errorf("%d of 6 checkpoints are kept, and %v removed", len(report.Kept), report.Removed)
+	}
+	if report, err := Compact(fsys, testDir, keep); err != nil || len(report.Kept) != 2 {
+		t.Errorf("a new Compactor takes %d checkpoints for whole, error %v; want those that are", len(report.Kept), err)
 	}
 }
 
