@@ -139,8 +139,9 @@ func (d Decay) factor(step, first, last kintsugi.Step) float64 {
 		falls *= d.Last
 	}
 	x := min(1, max(0, float64(step-first)-(all-falls))/falls)
+	left := 1 - x
 	if d.Form == Cosine {
-		return d.Part + (1-d.Part)*(0.5+0.5*math.Cos(math.Pi*x))
+		left = 0.5 + 0.5*math.Cos(math.Pi*x)
 	}
-	return d.Part + (1-d.Part)*(1-x)
+	return d.Part + float64((1-d.Part)*left) // rounded once more, so that no compiler fuses the product and the sum
 }
