@@ -75,6 +75,27 @@ func TestCompactDoesNotCountDamagedCheckpoints(t *testing.T) {
 	}
 }
 
+// restored restores each checkpoint that is left, compares it with the model of its step, and
+// returns the steps, newest first.
+func restored(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout) (steps []kintsugi.Step) {
+	t.Helper()
+	left, err := List(fsys, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range left {
+		m, err := Read(fsys, testDir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, m.Step)
+		if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, uint64(m.Step))) {
+			t.Errorf("step %d does not restore: %v", m.Step, err)
+		}
+	}
+	return steps
+}
+
 // Of older checkpoints, the first of each so many steps stays, whether Compact runs after each save
 // or once, and also on a line that begins in between.
 func TestCompactKeepsOneCheckpointOfEachPeriod(t *testing.T) {
@@ -102,18 +123,7 @@ func TestCompactKeepsOneCheckpointOfEachPeriod(t *testing.T) {
 		if err != nil || !slices.Equal(left, report.Kept) {
 			t.Errorf("%v are left, and %v are said to be kept (%v)", left, report.Kept, err)
 		}
-		var steps []kintsugi.Step
-		for _, name := range left {
-			m, err := Read(fsys, testDir, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			steps = append(steps, m.Step)
-			if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, uint64(m.Step))) {
-				t.Errorf("step %d does not restore: %v", m.Step, err)
-			}
-		}
-		if want := []kintsugi.Step{230, 220, 200, 170, 80, 40}; !slices.Equal(steps, want) {
+		if steps, want := restored(t, fsys, layout), []kintsugi.Step{230, 220, 200, 170, 80, 40}; !slices.Equal(steps, want) {
 			t.Errorf("steps %v are left, want %v", steps, want)
 		}
 		if files := len(fsys.Walk(testDir)); files != 5*6 {
@@ -189,22 +199,7 @@ func TestCompactLeavesADamagedOlderCheckpointToRepair(t *testing.T) {
 	if _, err := Repair(context.Background(), fsys, testDir, RepairConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	var steps []kintsugi.Step
-	left, err := List(fsys, testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range left {
-		m, err := Read(fsys, testDir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps = append(steps, m.Step)
-		if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, uint64(m.Step))) {
-			t.Errorf("step %d does not restore: %v", m.Step, err)
-		}
-	}
-	if want := []kintsugi.Step{100, 80, 50, 40}; !slices.Equal(steps, want) {
+	if steps, want := restored(t, fsys, layout), []kintsugi.Step{100, 80, 50, 40}; !slices.Equal(steps, want) {
 		t.Errorf("steps %v are left, want %v", steps, want)
 	}
 }
