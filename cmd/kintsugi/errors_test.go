@@ -136,6 +136,7 @@ var mistakes = []mistake{
 	{"config-broken", exitUsage, "train --config broken.yaml"},
 	{"config-list", exitUsage, "train --config list.yaml"},
 	{"config-map", exitUsage, "train --config map.yaml"},
+	{"config-two-values", exitUsage, "train --config two.yaml"},
 	{"environment-value", exitUsage, "KINTSUGI_STEPS=many kintsugi train --model qp"},
 	{"data-unknown", exitUsage, "train --data imagenet"},
 	{"data-dir-unset", exitUsage, "train --data mnist"},
@@ -280,6 +281,7 @@ func mistakesDir(t *testing.T) string {
 		"value.yaml":  "model: qp\n\nsteps: many\n",
 		"broken.yaml": "model: [qp\n",
 		"list.yaml":   "- model\n- qp\n",
+		"two.yaml":    "steps: 30\nmodel: [mlr, mlp]\n",
 		"map.yaml":    "model: qp\nrate:\n  head.*: 10\n",
 	} {
 		writeFile(t, path(name), []byte(text))

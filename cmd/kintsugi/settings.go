@@ -230,11 +230,18 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 		if value.Kind == yaml.SequenceNode {
 			values = value.Content
 		}
+		var texts []string
 		for _, v := range values {
 			if v.Kind != yaml.ScalarNode {
 				return fmt.Errorf("%w: --config %s, line %d: %q takes a value, or a list of values for a flag that may be repeated", kintsugi.ErrUsage, file, v.Line, key.Value)
 			}
-			if err := f.Set(flag.Name, v.Value); err != nil {
+			texts = append(texts, v.Value)
+		}
+		if _, list := flag.Value.(pflag.SliceValue); !list && value.Kind == yaml.SequenceNode {
+			texts = []string{strings.Join(texts, ",")} // betas: [0.9, 0.95] is what it looks like, and model: [mlr, mlp] is not mlp
+		}
+		for _, t := range texts {
+			if err := f.Set(flag.Name, t); err != nil {
 				return fmt.Errorf("--config %s, line %d: %w", file, value.Line, badFlag(err, key.Value))
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,18 @@ func TestTheScheduleIsWhatTheFlagsSay(t *testing.T) {
 		if got, err := s.schedule(); got != c.want || err != nil {
 			t.Errorf("%s: %+v, %v; want %+v", c.flags, got, err, c.want)
 		}
+	}
+}
+
+// A pair may be a list in a file of settings, as it is in other programs.
+func TestAPairMayBeAListInAFile(t *testing.T) {
+	s, f := settings{}, newFlagSet("train")
+	s.register(f)
+	if err := loadText(f, "run.yaml", []byte("betas: [0.9, 0.95]\nrate: ['a=2', 'b=3']\nprogram: []\n")); err != nil {
+		t.Fatal(err)
+	}
+	if s.Betas != "0.9,0.95" || !slices.Equal(s.Rates, []string{"a=2", "b=3"}) || len(s.Program) > 0 {
+		t.Errorf("betas %q, rates %q, program %q", s.Betas, s.Rates, s.Program)
 	}
 }
 
