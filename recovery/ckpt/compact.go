@@ -46,8 +46,8 @@ type Compactor struct {
 //
 //   - the newest full checkpoints that Read accepts, as many as keep says, and everything they name,
 //   - run manifests that are newer than the oldest of those, even damaged ones,
-//   - older full checkpoints that keep says, and everything they name; a damaged run manifest does
-//     not count, but stays, with the shards' manifests of its step, for Repair,
+//   - older full checkpoints that keep says, and everything they name; a damaged one does not count,
+//     but stays, with the shards' manifests of its step, for Repair,
 //   - shard manifests of the newest checkpoint's step or later, if they are complete (one may be
 //     about to become part of a full checkpoint) or among the newest two of their shard (one, if one
 //     full checkpoint is kept), and everything that these name,
@@ -86,7 +86,7 @@ type compactor struct {
 
 	run    fileName             // newest whole checkpoint; zero: none
 	needed map[string]bool      // files, relative to dir
-	repair map[fileName]bool    // line and step of older run manifests that are damaged
+	repair map[fileName]bool    // line and step of older checkpoints that are damaged
 	saved  map[string]bool      // segments that any readable manifest names, relative to dir
 	newest map[owner][]fileName // readable shard manifests, newest first
 }
@@ -183,8 +183,7 @@ func (c *compactor) need(name string) (shards []string, err error) {
 }
 
 // chooseOlder returns which of the run manifests to remove that are older than the newest ones that
-// are kept, and marks what the others need. It does not read what those name: they were whole when
-// they were among the newest.
+// are kept, and marks what the others need.
 func (c *compactor) chooseOlder(names []string) (old []string, err error) {
 	if c.keep.Every == 0 {
 		return names, nil
@@ -198,7 +197,11 @@ func (c *compactor) chooseOlder(names []string) (old []string, err error) {
 			old = append(old, name)
 			continue
 		}
-		switch shards, err := c.need(name); {
+		shards, err := c.need(name)
+		if _, known := c.known[name]; err == nil && !known {
+			_, err = Read(c.fs, c.dir, name)
+		}
+		switch {
 		case err == nil:
 			c.older[name] = shards
 			has[period], kept = true, append(kept, name)

@@ -178,16 +178,24 @@ func TestCompactorReadsOlderCheckpointsOnce(t *testing.T) {
 	}
 }
 
-// An older checkpoint whose run manifest is damaged is not the one that is kept for its steps, and
-// can still be repaired.
+// An older checkpoint that is damaged, in its run manifest or in a shard's, is not the one that is
+// kept for its steps, and can still be repaired.
 func TestCompactLeavesADamagedOlderCheckpointToRepair(t *testing.T) {
 	layout := smallLayout(t)
+	for damaged, file := range map[string]func(m *RunManifest) string{
+		"a run manifest": (*RunManifest).Name, "a shard's manifest": func(m *RunManifest) string { return m.Shards[0].File },
+	} {
+		t.Run(damaged, func(t *testing.T) { leavesToRepair(t, layout, file) })
+	}
+}
+
+func leavesToRepair(t *testing.T, layout *kintsugi.Layout, file func(m *RunManifest) string) {
 	fsys := vfs.NewMem()
 	tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, 1, 1)
 	for step := kintsugi.Step(40); step <= 100; step += 10 {
 		m := tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
 		if step == 40 {
-			if err := fsys.Edit(inDir(m.Name()), func(b []byte) []byte { return b[:len(b)/2] }); err != nil {
+			if err := fsys.Edit(inDir(file(m)), func(b []byte) []byte { return b[:len(b)/2] }); err != nil {
 				t.Fatal(err)
 			}
 		}
