@@ -135,6 +135,7 @@ var mistakes = []mistake{
 	{"config-twice", exitUsage, "train --config twice.yaml"},
 	{"config-broken", exitUsage, "train --config broken.yaml"},
 	{"config-list", exitUsage, "train --config list.yaml"},
+	{"epsilon-tiny", exitUsage, "train --model qp --optimizer adam --epsilon 1e-50"},
 	{"config-map", exitUsage, "train --config map.yaml"},
 	{"config-two-values", exitUsage, "train --config two.yaml"},
 	{"environment-value", exitUsage, "KINTSUGI_STEPS=many kintsugi train --model qp"},

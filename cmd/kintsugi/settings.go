@@ -300,7 +300,7 @@ func (s *settings) check() error {
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.Batch > 1<<20, fmt.Sprintf("--batch %d: at most %d", s.Batch, 1<<20)},
 		{!(s.LearningRate >= 0) || math.IsInf(s.LearningRate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.LearningRate)},
-		{!(s.Epsilon >= 0) || math.IsInf(s.Epsilon, 0), fmt.Sprintf("--epsilon %v must be positive, and a number", s.Epsilon)},
+		{!(s.Epsilon == 0 || float32(s.Epsilon) > 0 && float32(s.Epsilon) <= math.MaxFloat32), fmt.Sprintf("--epsilon %v must be positive, and a number that float32 has", s.Epsilon)},
 		{!(s.WeightDecay >= 0 || s.WeightDecay == suggested) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
 		{!(s.ClipNorm >= 0 || s.ClipNorm == suggested) || math.IsInf(s.ClipNorm, 0), fmt.Sprintf("--clip-norm %v must be a number that is not negative", s.ClipNorm)},
 		{s.Warmup < 0 && s.Warmup != suggested, fmt.Sprintf("--warmup %d must not be negative", s.Warmup)},

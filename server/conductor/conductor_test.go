@@ -89,7 +89,7 @@ func TestAdamMayKeepNoMeanOfGradients(t *testing.T) {
 	if o = (conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 1}).At(1); o.Beta1 != 0.9 || o.Beta2 != 0.999 {
 		t.Errorf("%+v, want the usual betas", o)
 	}
-	for _, wrong := range []string{"0.9", "0.9,", ",0.9", "1,0.9", "0.9,1", "0.9,0", "-0.1,0.9", "NaN,0.9", "0.9,0.99,0.999", "0.9, 0.99"} {
+	for _, wrong := range []string{"0.9", "0.9,", ",0.9", "1,0.9", "0.9,1", "0.9,0", "-0.1,0.9", "NaN,0.9", "0.9,0.99,0.999", "0.9, 0.99", "0.9,0.99999999"} {
 		if _, _, err := conductor.ParseBetas(wrong); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "such as 0.9,0.95") {
 			t.Errorf("betas %q: %v", wrong, err)
 		}
@@ -136,11 +136,17 @@ func decay(t *testing.T, text string) conductor.Decay {
 }
 
 func TestDecaysAreReadAsTheyAreWritten(t *testing.T) {
-	for _, text := range []string{
-		"constant", "linear", "cosine", "linear:0.25", "cosine:0.1,last=0.2", "cosine,last=1", "drop:0.1@300", "drop:0@1,2,3,4,5,6,7,18446744073709551615",
+	for text, want := range map[string]conductor.Decay{
+		"constant":            {},
+		"linear":              {Form: conductor.Linear},
+		"linear:0.25":         {Form: conductor.Linear, Part: 0.25},
+		"cosine:0.1,last=0.2": {Form: conductor.Cosine, Part: 0.1, Last: 0.2},
+		"cosine,last=1":       {Form: conductor.Cosine, Last: 1},
+		"drop:0.1@300":        {Form: conductor.Drops, Part: 0.1, At: [8]kintsugi.Step{300}},
+		"drop:0@1,2,3,4,5,6,7,18446744073709551615": {Form: conductor.Drops, At: [8]kintsugi.Step{1, 2, 3, 4, 5, 6, 7, math.MaxUint64}},
 	} {
-		if d := decay(t, text); d.String() != text {
-			t.Errorf("%s is read as %s", text, d)
+		if d := decay(t, text); d != want {
+			t.Errorf("%s is read as %+v, want %+v", text, d, want)
 		}
 	}
 	for text, why := range map[string]string{

@@ -26,18 +26,17 @@ type Decay struct {
 // DecayForm is the curve that the learning rate follows.
 type DecayForm uint8
 
-// The forms.
+// The forms. T steps follow the warm-up, and the rate falls in the last F = Last·T of them. With
+// x = max(0, t−1−(T−F))/F, step t of the T, from 1, has this factor of the learning rate:
 const (
-	Constant DecayForm = iota
-	Linear
-	Cosine
-	Drops
+	Constant DecayForm = iota // 1
+	Linear                    // Part + (1−Part)·(1−x)
+	Cosine                    // Part + (1−Part)·(½ + ½·cos(π·x))
+	Drops                     // Part to the number of the steps At that are before it, which count from the start of the run
 )
 
 // maxDrops is how many drops a run can have, so that decays can be compared.
 const maxDrops = 8
-
-var decayNames = [...]string{Constant: "constant", Linear: "linear", Cosine: "cosine", Drops: "drop"}
 
 // In each syntax, the first group is the part, and the second one is the share or the steps.
 var decaySyntax = [...]*regexp.Regexp{
@@ -94,29 +93,6 @@ func (d *Decay) parseDrops(list string) error {
 	}
 	return nil
 }
-
-// String returns the decay in DecaySyntax.
-func (d Decay) String() string {
-	s := decayNames[d.Form]
-	if d.Form == Drops {
-		s += ":" + number(d.Part)
-		for i, at := range d.At {
-			if at > 0 {
-				s += map[bool]string{true: "@", false: ","}[i == 0] + strconv.FormatUint(uint64(at), 10)
-			}
-		}
-		return s
-	}
-	if d.Part > 0 {
-		s += ":" + number(d.Part)
-	}
-	if d.Last > 0 {
-		s += ",last=" + number(d.Last)
-	}
-	return s
-}
-
-func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 // factor returns the part of the learning rate that a step has. The steps after a warm-up are those
 // from first to last; 0 for last means that the run has no end.

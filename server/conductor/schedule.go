@@ -98,7 +98,7 @@ func ParseBetas(text string) (beta1, beta2 float64, err error) {
 	first, second, _ := strings.Cut(text, ",")
 	beta1, err1 := strconv.ParseFloat(first, 64)
 	beta2, err2 := strconv.ParseFloat(second, 64)
-	if err1 != nil || err2 != nil || !(beta1 >= 0 && beta1 < 1 && beta2 > 0 && beta2 < 1) {
+	if err1 != nil || err2 != nil || !(beta1 >= 0 && float32(beta1) < 1 && beta2 > 0 && float32(beta2) < 1) {
 		return 0, 0, fmt.Errorf("%w: betas %q must be two numbers below 1, such as 0.9,0.95; the second one must be above 0", kintsugi.ErrUsage, text)
 	}
 	return beta1, beta2, nil
