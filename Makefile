@@ -67,8 +67,8 @@ asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C c
 		$(TESTFLAGS) ./kernels/... ./internal/shm
 
 # In other builds, vet only looks at packages that have other files there. A test checks whether everything is well typed
-# for arm64: for that, vet would compile all that the tree imports. staticcheck collects garbage less often than usual: that
-# takes 0.7 GB of memory in place of 0.4, and a third less time.
+# for arm64: for that, vet would compile all that the tree imports. staticcheck collects garbage less often than usual:
+# that takes 0.7 GB of memory in place of 0.4, and a third less time.
 .PHONY: lint
 lint: ## check format, vet, types (arm64 too, no cgo), the rules of internal/lint, staticcheck
 	@unformatted=$$(gofmt -l .); \

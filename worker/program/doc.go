@@ -20,9 +20,9 @@
 // memory has them; the number of examples to draw from; and the number of examples of a gradient,
 // unless the run sets another. Without examples, the program draws its examples itself. The answer
 // may also suggest steps, learning_rate, momentum, optimizer, codec, warmup, decay, betas, epsilon,
-// weight_decay, weight_decay_for and clip_norm. rates may say, by the name of a tensor, by which
-// factor its learning rate is multiplied. seed is the seed of the run, slots the number of its
-// workers.
+// weight_decay, weight_decay_for and clip_norm. The form of each is that of the flag of train, so
+// betas is a string such as "0.9,0.95". rates may say, by the name of a tensor, by which factor its
+// learning rate is multiplied. seed is the seed of the run, slots the number of its workers.
 //
 //	{"id":2,"ask":"initialise","bytes":67108864}
 //	{"id":2}
