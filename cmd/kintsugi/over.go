@@ -24,6 +24,24 @@ func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
 	return false
 }
 
+// endsAlone calls end once etcd says that the run is over, for a worker whom nobody else tells: one
+// that is started after all servers have ended would look for them forever. A conductor that is still
+// there has toldWithin to say so itself.
+func (p *process) endsAlone(ctx context.Context, client *etcd.Client, end func()) {
+	if !p.ends(ctx, client) {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(toldWithin):
+		p.over.Store(true)
+		p.log.Info("the run is over, and no server says so")
+		end()
+	}
+}
+
+const toldWithin = time.Second
+
 // lastWord returns a function that returns the declaration that the run is over, as far as known
 // here, or nil.
 func lastWord(ctx context.Context, client *etcd.Client) func() *kintsugi.Done {

@@ -15,7 +15,7 @@ import (
 
 // Batch systems start processes in any order and expect them to end. With --etcd-wait, processes
 // wait for etcd. With --end-with-run all of them end, workers first, and so does one that is
-// started again when the run is over.
+// started again when the run is over, or for the first time.
 func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -46,6 +46,7 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	}
 	ended(role("server", "--index", "1", "--end-with-run"))
 	ended(role("coordinator", "--end-with-run"))
+	ended(role("worker", "--index", "1")) // there is no server that could tell it
 	must(t, "checkpoint", "verify", filepath.Join(dir, "store"))
 }
 

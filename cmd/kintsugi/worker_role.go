@@ -129,10 +129,13 @@ func runWorker(ctx context.Context, p *process) error {
 
 // work is the life of a worker: until the run is over, or until it is asked to leave.
 func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go p.endsAlone(ctx, client, cancel)
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))
 		if errors.Is(err, context.Canceled) || errors.Is(err, worker.ErrLeft) {
-			return nil // asked to leave
+			return nil // asked to leave, or the run is over
 		}
 		if err != nil {
 			return err
