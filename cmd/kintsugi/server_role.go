@@ -105,6 +105,9 @@ func runServer(ctx context.Context, p *process) error {
 		return errors.Join(err, lis.Close())
 	}
 	defer p.leave(place)
+	if err := client.GoOn(ctx, kintsugi.Step(p.Steps)); err != nil {
+		return errors.Join(err, lis.Close())
+	}
 	self := &announced{place: place, value: value}
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, name: p.called(), forgets: at.forgets(), log: p.log}
 	s := server.New(server.Config{

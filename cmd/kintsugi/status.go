@@ -49,10 +49,11 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			defer client.Close()
-			s, err := lookAt(cmd.Context(), client, creds, listens)
+			x, err := lookAt(cmd.Context(), client, creds, listens)
 			if err != nil {
 				return err
 			}
+			s := x.status(time.Now())
 			s.Run = run
 			if asJSON {
 				e := json.NewEncoder(cmd.OutOrStdout())
@@ -124,10 +125,10 @@ type serverStatus struct {
 	Outside     bool                 `json:"outside,omitempty"`     // it has a lease, but the view does not use this life of it
 }
 
-// lookAt collects the facts and returns the resulting status. If a stream ends meanwhile, because
-// of a new view or because the run is over, it listens again: that is no error of the run. It does
-// so only a few times, since the status of a run with ever-changing views must be reported too.
-func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (runStatus, error) {
+// lookAt collects the facts. If a stream ends meanwhile, because of a new view or because the run is
+// over, it listens again: that is no error of the run. It does so only a few times, since the status
+// of a run with ever-changing views must be reported too.
+func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (facts, error) {
 	x, err := ask(ctx, client)
 	for tries := 5; err == nil && x.view != nil && x.done == nil; tries-- {
 		x.events, x.silent = listen(ctx, *x.view, creds, listens)
@@ -137,7 +138,7 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 		select { // etcd has a new view before its conductor does
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return runStatus{}, ctx.Err()
+			return facts{}, ctx.Err()
 		}
 		was := x
 		if x, err = ask(ctx, client); err == nil && x.done == nil && x.view != nil && x.view.Number == was.view.Number && !errors.Is(was.silent, kintsugi.ErrStaleView) {
@@ -145,10 +146,7 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 			break
 		}
 	}
-	if err != nil {
-		return runStatus{}, err
-	}
-	return x.status(time.Now()), nil
+	return x, err
 }
 
 // ask collects what etcd says.
@@ -236,8 +234,8 @@ func (x *facts) status(now time.Time) runStatus {
 	switch {
 	case x.done != nil:
 		s.Step, s.Over = x.done.Step, x.done.Reason
-	case x.view == nil && len(x.servers)+len(x.workers) == 0 && x.leader == "":
-		s.trouble = errors.New("etcd knows nothing of this run: check --run and --etcd")
+	case x.unknown():
+		s.trouble = errUnknownRun
 	case x.view == nil && x.waits != "":
 		s.trouble = errors.New("the run has not begun: it waits for its store, and begins by itself once that can be read and written")
 	case x.view == nil:
@@ -246,6 +244,13 @@ func (x *facts) status(now time.Time) runStatus {
 		s.trouble = fmt.Errorf("server/%d, which conducts, does not tell how far the run is: %w", x.view.Conductor, x.silent)
 	}
 	return s
+}
+
+var errUnknownRun = errors.New("etcd knows nothing of this run: check --run and --etcd")
+
+// unknown reports whether etcd knows nothing of the run.
+func (x *facts) unknown() bool {
+	return x.view == nil && len(x.servers)+len(x.workers) == 0 && x.leader == ""
 }
 
 // serverStatus returns the status of each server in the view, and of each other registered server.

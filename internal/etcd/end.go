@@ -92,6 +92,22 @@ func (c *Client) WatchDone(ctx context.Context) <-chan kintsugi.Done {
 	return watchValue(ctx, c, doneKey, func(kintsugi.Done) bool { return true })
 }
 
+// GoOn deletes the declaration that the run is over, if that counts no longer because the run now has
+// more steps. Otherwise, whoever asks how the run stands would be told that it is over.
+func (c *Client) GoOn(ctx context.Context, steps kintsugi.Step) error {
+	b, revision, found, err := c.get(ctx, doneKey)
+	if err == nil && found {
+		var d kintsugi.Done
+		if d, err = decode[kintsugi.Done](doneKey, b); err == nil && !d.Ends(steps) {
+			_, err = c.etcd.Txn(ctx).If(c.unchanged(doneKey, revision)).Then(clientv3.OpDelete(c.prefix + doneKey)).Commit()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("go on with a run that was over: %w", err)
+	}
+	return nil
+}
+
 // Reopen deletes Stop and Done, so that a run that has ended can continue under the same name.
 // Lives, fences and views are kept, since their numbers must grow over all sessions. Call it before
 // the first process of a session registers.

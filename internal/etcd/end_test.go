@@ -57,6 +57,35 @@ func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
 	await(t, other.WatchDone(ctx), "that it is saved", func(d kintsugi.Done) bool { return d == saved })
 }
 
+// A run that has done its steps and goes on with more is not over. One that was ended early is,
+// however many steps it has.
+func TestARunThatGoesOnIsNotOver(t *testing.T) {
+	c := startEtcd(t).dial(t)
+	ctx := within(t)
+	if err := c.GoOn(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	all, early := kintsugi.Done{Step: 9, Reason: kintsugi.AllSteps}, kintsugi.Done{Step: 7, Reason: "interrupted"}
+	for _, x := range []struct {
+		d     kintsugi.Done
+		steps kintsugi.Step
+		over  bool
+	}{{all, 8, true}, {all, 9, true}, {all, 10, false}, {early, 10, true}} {
+		if err := c.Reopen(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.PutDone(ctx, x.d); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.GoOn(ctx, x.steps); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := c.Done(ctx); err != nil || (d != nil) != x.over || d != nil && *d != x.d {
+			t.Errorf("%+v, going on to step %d: %+v, %v", x.d, x.steps, d, err)
+		}
+	}
+}
+
 func TestAWordOfFewerStepsEndsNoRun(t *testing.T) {
 	for _, c := range []struct {
 		d    kintsugi.Done
