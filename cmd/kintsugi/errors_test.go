@@ -117,6 +117,8 @@ var mistakes = []mistake{
 	{"rate-without-factor", exitUsage, "train --model mlr --input 1x28x28x10 --rate fc1/w"},
 	{"rate-too-late", exitUsage, "train --model mlr --input 1x28x28x10 --rate *=0.5 --rate fc1/w=2"},
 	{"rate-of-no-gradient", exitUsage, "train --model lda --rate *=2"},
+	{"stop-within", exitUsage, "stop --within 0s"},
+	{"stop-reason", exitUsage, "stop --reason="},
 	{"steps-none", exitUsage, "train --model qp --steps 0"},
 	{"weight-decay-no-number", exitUsage, "train --model qp --weight-decay NaN"},
 	{"weight-decay-of-what", exitUsage, "train --model qp --weight-decay-for biases"},

@@ -134,7 +134,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	group("train", "Train on this machine", trainCommand(), rerunCommand(), tuneCommand(), programCommand(), dataCommand())
 	group("look", "Look at runs", reportCommand(), costCommand(), checkpointCommand())
-	group("hosts", "Train on several hosts, process by process", coordinatorCommand(), serverCommand(), workerCommand(), monitorCommand(), statusCommand(), etcdCommand(), memoryCommand(), certsCommand())
+	group("hosts", "Train on several hosts, process by process", coordinatorCommand(), serverCommand(), workerCommand(), monitorCommand(), statusCommand(), stopCommand(), etcdCommand(), memoryCommand(), certsCommand())
 	group("measure", "Measure and repeat experiments", benchCommand(), reproduceCommand(), simulateCommand())
 	group("other", "And", versionCommand())
 	root.SetHelpCommandGroupID("other")
