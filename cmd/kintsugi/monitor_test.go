@@ -340,7 +340,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 		})
 	}
 	reaches(20)
-	status := start(t, "status", "--etcd", endpoint, "--json", "--listen-for", "2s") // the view ends while it listens
+	status := start(t, "status", "--etcd", endpoint, "--json", "--listen-for", "1m") // the view ends while it listens, and then the run
 	victim.signal(syscall.SIGKILL)
 	eventually(t, "the metrics tell of the death", func() bool {
 		return strings.Contains(get("http://"+metrics+"/metrics"), `kintsugi_failures_total{announced="false",role="server"} 1`)

@@ -90,7 +90,7 @@ func runServer(ctx context.Context, p *process) error {
 	if outside != nil {
 		defer func() { _ = outside.Close() }() // the process ends, which releases the lock
 	}
-	client, err := p.meet(ctx, "this server", prob.terms())
+	client, err := p.meetAgain(ctx, prob)
 	if err != nil {
 		return err
 	}
@@ -105,9 +105,6 @@ func runServer(ctx context.Context, p *process) error {
 		return errors.Join(err, lis.Close())
 	}
 	defer p.leave(place)
-	if err := client.GoOn(ctx, kintsugi.Step(p.Steps)); err != nil {
-		return errors.Join(err, lis.Close())
-	}
 	self := &announced{place: place, value: value}
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, name: p.called(), forgets: at.forgets(), log: p.log}
 	s := server.New(server.Config{
@@ -133,6 +130,20 @@ func runServer(ctx context.Context, p *process) error {
 	return p.untilOver(ctx, client, func(ctx context.Context) error {
 		return p.inPlace(ctx, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
 	})
+}
+
+// meetAgain is meet for a server. If the run was over and now has more steps, it says that the run
+// goes on.
+func (p *process) meetAgain(ctx context.Context, prob *problem) (*etcd.Client, error) {
+	client, err := p.meet(ctx, "this server", prob.terms())
+	if err != nil {
+		return nil, err
+	}
+	if err := client.GoOn(ctx, kintsugi.Step(p.Steps)); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
 }
 
 // heed makes a server react to requests to end or hold the run, and to notices for this process.
