@@ -116,27 +116,25 @@ func exportCheckpoint(cmd *cobra.Command, path, out string, step int64, state bo
 
 // exported returns the tensors of a model, and with state those of its optimizer.
 func exported(flat *ckpt.Flat, state bool) []export.Tensor {
-	var all []export.Tensor
-	arrays := [][]float32{flat.Params}
-	if state {
-		arrays = append(arrays, flat.State[:]...)
+	all := tensorsOf(flat.Layout, "", flat.Params)
+	for i, values := range flat.State {
+		if state && values != nil {
+			all = append(all, tensorsOf(flat.Layout, fmt.Sprintf("optimizer.%d.", i), values)...)
+		}
 	}
-	for i, values := range arrays {
-		if values == nil {
-			continue
+	return all
+}
+
+// tensorsOf returns the tensors of a model with the given values, which are not copied.
+func tensorsOf(l *kintsugi.Layout, prefix string, values []float32) []export.Tensor {
+	all := make([]export.Tensor, 0, len(l.Tensors))
+	for _, t := range l.Tensors {
+		n := 1
+		for _, d := range t.Shape {
+			n *= d
 		}
-		for _, t := range flat.Layout.Tensors {
-			n := 1
-			for _, d := range t.Shape {
-				n *= d
-			}
-			name := t.Name
-			if i > 0 {
-				name = fmt.Sprintf("optimizer.%d.%s", i-1, t.Name)
-			}
-			all = append(all, export.Tensor{Name: name, Shape: t.Shape, Values: values[:n]})
-			values = values[n:]
-		}
+		all = append(all, export.Tensor{Name: prefix + t.Name, Shape: t.Shape, Values: values[:n]})
+		values = values[n:]
 	}
 	return all
 }

@@ -39,6 +39,7 @@ type monitor struct {
 	Metrics   string
 	EvalEvery uint64
 	Price     string
+	early
 }
 
 func monitorCommand() *cobra.Command {
@@ -50,6 +51,7 @@ func monitorCommand() *cobra.Command {
 			f.StringVar(&m.Out, "out", "", "folder for the run's events, summary and report; a folder that has some is continued (default runs/RUN)")
 			f.StringVar(&m.Metrics, "metrics", "", metricsUsage)
 			f.Uint64Var(&m.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set in this process; 0 means none")
+			m.early.register(f)
 			f.StringVar(&m.Price, "price", "", "what nodes cost, for the bill, as for train")
 		}, func(ctx context.Context, p *process) error { return m.run(ctx, p, cmd.OutOrStdout()) })
 	cmd.Long = "Monitor follows a run whose coordinator, servers and workers were started one by one. It asks etcd who is there,\n" +
@@ -61,13 +63,19 @@ func monitorCommand() *cobra.Command {
 
 // run follows the run until it is over.
 func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
+	if err := m.checkEarly(); err != nil {
+		return err
+	}
+	if m.EvalEvery == 0 && m.early.uses() {
+		return fmt.Errorf("%w: --until, --patience and --keep-best need evaluations: give --eval-every a number of steps", kintsugi.ErrUsage)
+	}
 	prob, err := describe(&p.settings)
 	if err != nil {
 		return err
 	}
 	defer prob.close()
 	if m.EvalEvery > 0 {
-		if err := prob.open(&p.settings); err != nil {
+		if err := cmp.Or(prob.open(&p.settings), m.early.fits(prob)); err != nil {
 			return err
 		}
 	}
@@ -99,10 +107,13 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	}
 	w.display.SetLog(w.log)
 	var there presence
+	var evaluations []record.Evaluation
 	if earlier != nil {
+		evaluations = earlier.Evaluations
 		w.goOn(earlier)
 		there = presenceIn(earlier, rec.Time)
 	}
+	w.endsEarly(&m.early, m.Out, evaluations)
 	done := m.follow(ctx, w, lis, there)
 	w.mu.Lock()
 	w.display.Close(w.meter.At(time.Now()))
@@ -128,7 +139,7 @@ func (m *monitor) record(ctx context.Context, p *process, prob *problem, client 
 	if record.Has(m.Out) {
 		return record.Resume(m.Out, h, func(earlier *record.Run) bool { return wentOn(ctx, earlier, client, p.tls) })
 	}
-	rec, err := record.Create(m.Out, dump(p.flags, "out", "metrics", "etcd", "run", "tls", "eval-every"), h)
+	rec, err := record.Create(m.Out, dump(p.flags, "out", "metrics", "etcd", "run", "tls", "eval-every", "until", "patience", "keep-best"), h)
 	return rec, nil, err
 }
 

@@ -84,6 +84,9 @@ func (w *watcher) print(out io.Writer, s record.Summary, done kintsugi.Done, fol
 		}
 		fmt.Fprintln(out)
 	}
+	if w.best != nil && w.best.step > 0 {
+		fmt.Fprintf(out, "best parameters: %s, of step %d, test loss %.5g\n", w.best.path, w.best.step, w.best.loss)
+	}
 	if page != "" {
 		fmt.Fprintf(out, "report: %s\n", page)
 	}

@@ -29,9 +29,10 @@ import (
 type run struct {
 	*training
 	*watcher
-	faults []launch.Fault
-	stdout io.Writer
-	blas   string
+	faults  []launch.Fault
+	earlier []record.Evaluation // of earlier parts of the run
+	stdout  io.Writer
+	blas    string
 
 	cluster *launch.Cluster
 	inject  *launch.Injector
@@ -56,6 +57,7 @@ func (r *run) main(ctx context.Context) error {
 	if r.passed != "" {
 		log.Warn(r.passed)
 	}
+	r.endsEarly(&r.early, r.Out, r.earlier)
 	done, err := r.train(ctx)
 	if err == nil {
 		err = r.final(ctx, done)
@@ -251,7 +253,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	}
 	store := []string{"--store", where}
 	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
-		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every", "price", "metrics", "notice", "notice-endpoint"))
+		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every", "until", "patience", "keep-best", "price", "metrics", "notice", "notice-endpoint"))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)
@@ -404,7 +406,9 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	if err != nil {
 		return fmt.Errorf("evaluate the last checkpoint: %w", err)
 	}
-	r.evaluated(m.Line, m.Step, loss, accuracy, ev.examples())
+	r.evaluated(record.Evaluation{
+		Line: uint64(m.Line), Step: uint64(m.Step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: ev.examples(),
+	}, params)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type training struct {
 	Etcd      []string
 	Price     string
 	Metrics   string
+	early
 	notices
 	security
 
@@ -53,6 +55,7 @@ func (t *training) register(f *pflag.FlagSet) {
 	f.StringVar(&t.Resume, "resume", "", "continue the run in this folder, from its newest checkpoint")
 	f.StringArrayVar(&t.Faults, "fault", nil, `a fault to cause, such as "kill server/0 at step 500 for 5s"; may be repeated`)
 	f.Uint64Var(&t.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set (default: a tenth of --steps)")
+	t.early.register(f)
 	f.StringVar(&t.Store, "store", "", "folder or s3://bucket/prefix?endpoint=URL for checkpoints; the run gets a folder in it, named as that of --out (default: the run's own folder); keys come from the environment")
 	f.StringSliceVar(&t.Etcd, "etcd", nil, "addresses of an etcd to use instead of one inside this process")
 	t.flags = f
@@ -152,6 +155,9 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := prob.open(&t.settings); err != nil {
 		return err
 	}
+	if err := t.early.fits(prob); err != nil {
+		return err
+	}
 	if t.EvalEvery == 0 {
 		t.EvalEvery = max(1, t.Steps/10)
 	}
@@ -182,10 +188,10 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	}
 	noteWarning(rec, stdout, warning)
 	if !newFaults {
-		faults = remaining(faults, earlier)
+		faults = remaining(faults, earlier.Faults)
 	}
 	start := time.Now()
-	r := &run{training: t, watcher: newWatcher(&t.settings, prob, rec, start), faults: faults, stdout: stdout, blas: lib.String(), start: start, metrics: metrics}
+	r := &run{training: t, watcher: newWatcher(&t.settings, prob, rec, start), faults: faults, earlier: earlier.Evaluations, stdout: stdout, blas: lib.String(), start: start, metrics: metrics}
 	r.evalEvery = t.EvalEvery
 	return r.main(ctx)
 }
@@ -250,7 +256,7 @@ func (t *training) checked() ([]launch.Fault, error) {
 	if err := t.settings.check(); err != nil {
 		return nil, err
 	}
-	if err := t.checkNotices(t.Warning); err != nil {
+	if err := cmp.Or(t.checkNotices(t.Warning), t.checkEarly()); err != nil {
 		return nil, err
 	}
 	if _, _, err := cost.Parse(t.Price); err != nil {
@@ -269,9 +275,9 @@ func (t *training) checked() ([]launch.Fault, error) {
 	return faults, err
 }
 
-// record opens the run directory, and returns the faults that an earlier part of the run has
-// carried out.
-func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.Fault, error) {
+// record opens the run directory, and returns what earlier parts of the run have recorded; an empty
+// record if there are none.
+func (t *training) record(resumed bool, p *problem) (*record.Recorder, *record.Run, error) {
 	h, err := t.header(p, time.Now(), resumed)
 	if err != nil {
 		return nil, nil, err
@@ -279,7 +285,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 	config := dump(t.flags, "out", "resume", "etcd")
 	if !resumed {
 		rec, err := record.Create(t.Out, config, h)
-		return rec, nil, err
+		return rec, &record.Run{}, err
 	}
 	rec, earlier, err := record.Resume(t.Out, h, nil)
 	if err != nil {
@@ -294,7 +300,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 	}); err != nil {
 		return nil, nil, fmt.Errorf("write the settings: %w", err)
 	}
-	return rec, earlier.Faults, nil
+	return rec, earlier, nil
 }
 
 // header returns the header of a run's record that begins at start.

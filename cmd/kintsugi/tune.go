@@ -47,7 +47,7 @@ func tuneRateCommand() *cobra.Command {
 	f.Float64Var(&t.cfg.High, "high", 10, "last learning rate")
 	f.IntVar(&t.cfg.Seeds, "seeds", 3, "passes")
 	f.StringVar(&t.format, "format", "text", "text, json or benchfmt")
-	for _, name := range []string{"resume", "fault", "eval-every", "etcd", "servers", "replicas", "consistency", "recovery", "checkpoint-every", "codec", "warmup", "decay", "learning-rate", "threads", "seed"} {
+	for _, name := range []string{"resume", "fault", "eval-every", "until", "patience", "keep-best", "etcd", "servers", "replicas", "consistency", "recovery", "checkpoint-every", "codec", "warmup", "decay", "learning-rate", "threads", "seed"} {
 		_ = f.MarkHidden(name) // flags of a run, which a pass does not use
 	}
 	f.Lookup("steps").Usage = "steps of a pass (default 300)"

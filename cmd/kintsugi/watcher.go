@@ -37,6 +37,8 @@ type watcher struct {
 	creds   *mtls.Credentials // nil: plain TCP
 
 	evaluations chan kintsugi.Step // has room for one: the newest step to evaluate
+	judge       *judge             // decides by evaluations whether the run ends; nil: none does
+	best        *best              // keeps the best parameters; nil: nobody wants them
 	told        chan struct{}      // closed when a conductor has said that the run is over
 	lastWord    sync.Once
 
@@ -358,15 +360,24 @@ func (w *watcher) evaluate(ctx context.Context) {
 			}
 			continue
 		}
-		w.evaluated(v.Line, step, loss, accuracy, ev.examples())
+		w.evaluated(record.Evaluation{
+			Line: uint64(v.Line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: ev.examples(),
+		}, params)
+		if why := w.judge.add(step, loss, accuracy); why != "" {
+			w.endEarly(ctx, why)
+		}
 	}
 }
 
-func (w *watcher) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64, examples int) {
-	w.rec.Record(time.Now(), &record.Evaluation{
-		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: examples,
-	})
+// evaluated records an evaluation of parameters.
+func (w *watcher) evaluated(e record.Evaluation, params []float32) {
+	w.rec.Record(time.Now(), &e)
 	w.mu.Lock()
-	w.meter.Evaluated(accuracy)
+	w.meter.Evaluated(float64(e.Accuracy))
 	w.mu.Unlock()
+	if w.best != nil {
+		if err := w.best.add(w.problem.layout, e, params); err != nil {
+			w.note("warn", err.Error())
+		}
+	}
 }

@@ -87,6 +87,36 @@ func Safetensors(w io.Writer, tensors []Tensor, metadata map[string]string) erro
 	return nil
 }
 
+// headerMost is more than the header of any model takes, in bytes: a longer one is no safetensors file.
+const headerMost = 100 << 20
+
+// Metadata returns the metadata of a safetensors file, of which it reads only the header. The error
+// wraps kintsugi.ErrCorrupt if it is no such file.
+func Metadata(r io.Reader) (map[string]string, error) {
+	var size [8]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, fmt.Errorf("%w: safetensors: no length of a header: %w", kintsugi.ErrCorrupt, err)
+	}
+	n := binary.LittleEndian.Uint64(size[:])
+	if n > headerMost {
+		return nil, fmt.Errorf("%w: safetensors: a header of %d bytes", kintsugi.ErrCorrupt, n)
+	}
+	text, err := io.ReadAll(io.LimitReader(r, int64(n))) // grows with what is there, not with what n promises
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: read the header: %w", err)
+	}
+	if uint64(len(text)) < n {
+		return nil, fmt.Errorf("%w: safetensors: the header ends after %d of %d bytes", kintsugi.ErrCorrupt, len(text), n)
+	}
+	var header struct {
+		Metadata map[string]string `json:"__metadata__"`
+	}
+	if err := json.Unmarshal(text, &header); err != nil {
+		return nil, fmt.Errorf("%w: safetensors: the header: %w", kintsugi.ErrCorrupt, err)
+	}
+	return header.Metadata, nil
+}
+
 // NPZ writes a zip archive that numpy.load reads: NAME.npy for each tensor, and metadata in
 // metadata.json.
 func NPZ(w io.Writer, tensors []Tensor, metadata map[string]string) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -204,5 +205,41 @@ func TestWhatReadersWouldRefuseIsNotExported(t *testing.T) {
 	reserved := []export.Tensor{{Name: "__metadata__", Shape: []int{1}, Values: []float32{1}}}
 	if err := export.Safetensors(io.Discard, reserved, nil); !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("a tensor with a reserved name: %v", err)
+	}
+}
+
+// The metadata of a file are those that it was written with, and a damaged header is an error that
+// says what is wrong with it.
+func TestMetadataAreReadAgain(t *testing.T) {
+	want := map[string]string{"step": "7", "test_loss": "0.25"}
+	var b bytes.Buffer
+	if err := export.Safetensors(&b, []export.Tensor{{Name: "w", Shape: []int{2, 3}, Values: make([]float32, 6)}}, want); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.Bytes()
+	if got, err := export.Metadata(bytes.NewReader(whole)); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	header := 8 + int(binary.LittleEndian.Uint64(whole))
+	for n := range header {
+		if got, err := export.Metadata(bytes.NewReader(whole[:n])); !errors.Is(err, kintsugi.ErrCorrupt) {
+			t.Errorf("after %d of %d bytes: %v, %v", n, header, got, err)
+		}
+	}
+	long := slices.Clone(whole)
+	long[7] = 1
+	noJSON := slices.Clone(whole)
+	noJSON[8] = 'x'
+	for name, damaged := range map[string][]byte{"longer than any header": long, "no JSON": noJSON} {
+		if got, err := export.Metadata(bytes.NewReader(damaged)); !errors.Is(err, kintsugi.ErrCorrupt) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	b.Reset()
+	if err := export.Safetensors(&b, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := export.Metadata(&b); err != nil || len(got) != 0 {
+		t.Errorf("without metadata: %v, %v", got, err)
 	}
 }
