@@ -152,10 +152,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer prob.close()
-	if err := prob.open(&t.settings); err != nil {
-		return err
-	}
-	if err := t.early.fits(prob); err != nil {
+	if err := cmp.Or(prob.open(&t.settings), t.early.fits(prob)); err != nil {
 		return err
 	}
 	if t.EvalEvery == 0 {
