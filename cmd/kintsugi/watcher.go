@@ -37,7 +37,7 @@ type watcher struct {
 	creds   *mtls.Credentials // nil: plain TCP
 
 	evaluations chan kintsugi.Step // has room for one: the newest step to evaluate
-	judge       *judge             // decides by evaluations whether the run ends; nil: none does
+	judge       *judge             // decides by evaluations whether the run ends
 	best        *best              // keeps the best parameters; nil: nobody wants them
 	told        chan struct{}      // closed when a conductor has said that the run is over
 	lastWord    sync.Once
@@ -76,7 +76,7 @@ type savesOf struct {
 func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) *watcher {
 	protects := s.protects()
 	return &watcher{
-		of: s, problem: p, rec: rec, evaluations: make(chan kintsugi.Step, 1), told: make(chan struct{}),
+		of: s, problem: p, rec: rec, evaluations: make(chan kintsugi.Step, 1), told: make(chan struct{}), judge: &judge{every: 1},
 		overdue: overdue{every: s.saves()}, meter: launch.NewMeter(start, kintsugi.Step(s.Steps), s.Workers), costs: launch.NewCosts(s.Servers, protects.way(), protects.copies),
 	}
 }
