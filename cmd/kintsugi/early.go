@@ -34,7 +34,7 @@ func (e *early) register(f *pflag.FlagSet) {
 // uses reports whether these settings need evaluations.
 func (e *early) uses() bool { return e.KeepBest || e.Patience != 0 || e.Until != notUntil }
 
-// check checks the settings by themselves.
+// checkEarly checks the settings by themselves.
 func (e *early) checkEarly() error {
 	if e.Patience < 0 {
 		return fmt.Errorf("%w: --patience %d: it is a number of evaluations, such as 5; 0 never ends the run", kintsugi.ErrUsage, e.Patience)
@@ -68,9 +68,9 @@ func (p *problem) called() string {
 
 // target is what an evaluation must show to end a run. The zero value is never met.
 type target struct {
-	accuracy bool    // it is a least accuracy, otherwise a greatest loss
-	value    float64 // not zero if there is a target
-	text     string
+	accuracy bool // it is a least accuracy, otherwise a greatest loss
+	value    float64
+	text     string // as it was given; "": there is no target
 }
 
 func parseTarget(text string) (target, error) {
