@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
@@ -22,29 +23,47 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
+// remote names a run on several hosts, for commands that need none of its settings.
+type remote struct {
+	Etcd []string
+	Run  string
+	security
+}
+
+func (r *remote) register(f *pflag.FlagSet) {
+	r.security.register(f)
+	f.StringSliceVar(&r.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
+	f.StringVar(&r.Run, "run", "default", "name of the run in etcd")
+}
+
+// dial returns a client of the run, which the caller closes, and the credentials of an operator; nil:
+// plain TCP.
+func (r *remote) dial(cmd *cobra.Command) (*etcd.Client, *mtls.Credentials, error) {
+	if err := fromEnvironment(cmd.Flags(), tlsFlag, "etcd", "run"); err != nil {
+		return nil, nil, err
+	}
+	creds, err := r.credentials(cmd.Context(), mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := etcd.Dial(cmd.Context(), r.Etcd, r.Run, etcd.WithTLS(creds))
+	return client, creds, err
+}
+
 func statusCommand() *cobra.Command {
-	var endpoints []string
-	var run string
+	var run remote
 	var listens time.Duration
 	var asJSON bool
-	var secured security
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the state of a run on several hosts: who is there, who holds what, its progress", Args: noArgs,
 		Long: "Status asks etcd who is there and the run's conductor how far it is, and ends. It does not need the settings of the run. Its exit status\n" +
 			"is 0 if the conductor has answered or the run is over, and 1 otherwise.",
 		Example: "  kintsugi status --etcd 10.0.0.2:2379 --run mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags(), tlsFlag, "etcd", "run"); err != nil {
-				return err
-			}
 			if listens <= 0 {
 				return fmt.Errorf("%w: --listen-for %v: give it a time, such as 2s", kintsugi.ErrUsage, listens)
 			}
-			creds, err := secured.credentials(cmd.Context(), mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler))
-			if err != nil {
-				return err
-			}
-			client, err := etcd.Dial(cmd.Context(), endpoints, run, etcd.WithTLS(creds))
+			client, creds, err := run.dial(cmd)
 			if err != nil {
 				return err
 			}
@@ -54,7 +73,7 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			s := x.status(time.Now())
-			s.Run = run
+			s.Run = run.Run
 			if asJSON {
 				e := json.NewEncoder(cmd.OutOrStdout())
 				e.SetIndent("", "  ")
@@ -69,9 +88,7 @@ func statusCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	secured.register(f)
-	f.StringSliceVar(&endpoints, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
-	f.StringVar(&run, "run", "default", "name of the run in etcd")
+	run.register(f)
 	f.DurationVar(&listens, "listen-for", 2*time.Second, "how long the conductor is listened to")
 	f.BoolVar(&asJSON, "json", false, "print it as JSON")
 	return cmd

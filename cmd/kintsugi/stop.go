@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,13 +15,11 @@ import (
 
 // stopping is the stop command: it ends a run whose processes were started one by one.
 type stopping struct {
-	Etcd    []string
-	Run     string
+	remote
 	Reason  string
 	Within  time.Duration
 	Unsaved bool
 	Undo    bool
-	security
 
 	client *etcd.Client
 	creds  *mtls.Credentials // nil: plain TCP
@@ -40,23 +37,23 @@ func stopCommand() *cobra.Command {
 			"with --undo when all processes have ended, or start everything under another --run and the same store.",
 		Example: "  kintsugi stop --etcd 10.0.0.2:2379 --run mnist --reason \"good enough\"\n  kintsugi stop --etcd 10.0.0.2:2379 --run mnist --undo",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags(), tlsFlag, "etcd", "run"); err != nil {
-				return err
-			}
 			switch {
 			case s.Within <= 0:
 				return fmt.Errorf("%w: --within %v: give it a time, such as 5m", kintsugi.ErrUsage, s.Within)
 			case s.Reason == "" || s.Reason == kintsugi.AllSteps:
 				return fmt.Errorf("%w: --reason %q: say in words why this run ends early", kintsugi.ErrUsage, s.Reason)
 			}
+			var err error
+			if s.client, s.creds, err = s.dial(cmd); err != nil {
+				return err
+			}
+			defer s.client.Close()
 			s.out = cmd.OutOrStdout()
 			return s.command(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
-	s.security.register(f)
-	f.StringSliceVar(&s.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
-	f.StringVar(&s.Run, "run", "default", "name of the run in etcd")
+	s.remote.register(f)
 	f.StringVar(&s.Reason, "reason", "stopped by hand", "why, in words, for logs and reports")
 	f.DurationVar(&s.Within, "within", saveWithin, "how long to wait for the end; the request stays after that")
 	f.BoolVar(&s.Unsaved, "without-checkpoint", false, "end the run without a last checkpoint: what came after the newest one is lost")
@@ -64,14 +61,7 @@ func stopCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *stopping) command(ctx context.Context) (err error) {
-	if s.creds, err = s.credentials(ctx, mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler)); err != nil {
-		return err
-	}
-	if s.client, err = etcd.Dial(ctx, s.Etcd, s.Run, etcd.WithTLS(s.creds)); err != nil {
-		return err
-	}
-	defer s.client.Close()
+func (s *stopping) command(ctx context.Context) error {
 	x, err := ask(ctx, s.client)
 	switch {
 	case err != nil:
