@@ -116,6 +116,7 @@ func TestTheBestParametersAreKept(t *testing.T) {
 // A run ends when its evaluations say so, with a checkpoint. One that goes on after that knows them.
 func TestARunEndsEarly(t *testing.T) {
 	t.Parallel()
+	notUnderRace(t)
 	dir := newDir(t)
 	train := func(args ...string) (*record.Run, string) {
 		t.Helper()

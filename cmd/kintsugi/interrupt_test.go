@@ -32,9 +32,9 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 				t.Cleanup(func() { signal.Ignore(c.signal) })
 			}
 			dir, want := newDir(t), newDir(t)
-			must(t, quadratic(500, "--out", want)...)
-			p := start(t, quadratic(500, "--gradient-time", "5ms", "--checkpoint-every", "20", "--out", dir)...)
-			p.reaches(dir, 60)
+			must(t, quadratic(200, "--out", want)...)
+			p := start(t, quadratic(200, "--gradient-time", "5ms", "--checkpoint-every", "20", "--out", dir)...)
+			p.reaches(dir, 40)
 			p.signal(c.signal)
 			r := p.wait()
 			if r.status != c.status || !strings.Contains(r.stderr, c.stderr) {
@@ -43,8 +43,8 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 			noOrphans(t, dir)
 			run := readRun(t, dir)
 			step, _ := lastParams(t, dir)
-			if newest := run.Summary.Steps; uint64(step) != newest || newest >= 500 {
-				t.Errorf("the last checkpoint is of step %d of %d; want the newest step %d", step, 500, newest)
+			if newest := run.Summary.Steps; uint64(step) != newest || newest >= 200 {
+				t.Errorf("the last checkpoint is of step %d of %d; want the newest step %d", step, 200, newest)
 			}
 			if !strings.Contains(r.stdout, "--resume "+dir) {
 				t.Errorf("it does not say how to go on:\n%s", r.stdout)

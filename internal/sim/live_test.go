@@ -55,7 +55,7 @@ func noisy(_ context.Context, params, grads []float32, id kintsugi.PushID) (floa
 
 func base(t testing.TB) LiveConfig {
 	return LiveConfig{
-		Servers: 1, Workers: 4, Layout: layout(t), Gradient: noisy, Steps: 60, SaveEvery: 10,
+		Servers: 1, Workers: 4, Layout: layout(t), Gradient: noisy, Steps: raced(60, 45), SaveEvery: 10,
 		Schedule: conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.01},
 	}
 }
