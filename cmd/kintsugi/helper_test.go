@@ -205,12 +205,17 @@ func sameBits(t *testing.T, got, want string) {
 // eventually waits until f returns true.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	tick := time.NewTicker(3 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !f(); <-tick.C {
-		if time.Now().After(deadline) {
+	deadline := time.Now().Add(patience)
+	for {
+		begin := time.Now()
+		if f() {
+			return
+		}
+		if begin.After(deadline) {
 			t.Fatalf("it did not come to this: %s", what)
 		}
+		// To look at a long run takes milliseconds, which the run must not lack.
+		<-time.After(max(3*time.Millisecond, 4*time.Since(begin)))
 	}
 }
 

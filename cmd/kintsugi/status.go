@@ -149,7 +149,11 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 	x, err := ask(ctx, client)
 	for tries := 5; err == nil && x.view != nil && x.done == nil; tries-- {
 		x.events, x.silent = listen(ctx, *x.view, creds, listens)
-		if x.silent == nil || tries == 1 {
+		if x.silent == nil {
+			x.done, err = client.Done(ctx) // it may be over by now
+			break
+		}
+		if tries == 1 {
 			break
 		}
 		select { // etcd has a new view before its conductor does
@@ -180,8 +184,8 @@ func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
 	return x, errors.Join(errs[:]...)
 }
 
-// listen receives the conductor's events for a while: first the ones it has kept, then new ones.
-// The error says why it does not send any.
+// listen receives the conductor's events for a while, or until the run is over: first the ones it
+// has kept, then new ones. The error says why it does not send any.
 func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d time.Duration) (events []kintsugi.RunEvent, err error) {
 	whole := ctx
 	ctx, cancel := context.WithCancel(ctx) // no deadline, since the conductor would know it, and might end the stream just before
@@ -210,6 +214,9 @@ func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d tim
 			return events, err
 		}
 		events = append(events, e)
+		if _, over := e.(kintsugi.Done); over { // the last one, but the conductor may stay
+			return events, nil
+		}
 	}
 }
 
