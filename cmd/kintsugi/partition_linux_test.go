@@ -58,7 +58,7 @@ func startApart(t *testing.T) *apart {
 		}
 	})
 	start := func(h *host, role string, index int, more ...string) {
-		args := append([]string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "apart", "--steps", "100000000"}, a.flags...)
+		args := append([]string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "apart", "--steps", "100000000", "--gradient-time", "10ms"}, a.flags...)
 		if role != "coordinator" {
 			args = append(args, "--index", strconv.Itoa(index))
 		}
@@ -105,6 +105,10 @@ func (a *apart) listen(ctx context.Context, v kintsugi.View) {
 			if e, err = stream.Recv(); err == nil {
 				a.note(v, e)
 			}
+		}
+		select { // one that does not conduct any more says so at once
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
