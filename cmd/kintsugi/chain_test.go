@@ -19,7 +19,7 @@ import (
 
 // chainSteps is enough steps for a killed server to come back and catch up before the next one is
 // killed.
-const chainSteps = 1300
+const chainSteps = 650
 
 // Servers are killed one after the other, including the one that the conductor runs on. No step is
 // taken back, the run stays on its first line, and it ends with the same bits as an undisturbed
@@ -34,9 +34,9 @@ func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 		flags := []string{"--servers", fmt.Sprint(c.servers), "--replicas", fmt.Sprint(c.replicas), "--recovery", "chain", "--seed", "5"}
 		calm, dir := newDir(t), newDir(t)
 		must(t, quadratic(chainSteps, append(flags, "--recovery", "checkpoint", "--replicas", "1", "--out", calm)...)...)
-		faults := []string{"--out", dir}
+		faults := []string{"--out", dir, "--gradient-time", "5ms"}
 		for i := range 4 {
-			faults = append(faults, "--fault", fmt.Sprintf("kill server/%d at step %d", i%c.servers, 100+300*i))
+			faults = append(faults, "--fault", fmt.Sprintf("kill server/%d at step %d", i%c.servers, 50+150*i))
 		}
 		must(t, quadratic(chainSteps, append(flags, faults...)...)...)
 		noOrphans(t, dir)

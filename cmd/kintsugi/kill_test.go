@@ -11,7 +11,7 @@ import (
 const killSteps = 300
 
 // seeds is the number of undisturbed runs, with seeds from 1 on.
-const seeds = 10
+const seeds = 6
 
 func TestKillsEndInTheSameLoss(t *testing.T) {
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestKillsEndInTheSameLoss(t *testing.T) {
 	t.Logf("undisturbed: loss %.5f, standard deviation %.5f", mean, deviation)
 	seed := 0
 	for _, part := range []string{"server/0", "worker/1", "coordinator"} {
-		for _, step := range []int{15, killSteps / 2, killSteps * 5 / 6} {
+		for _, step := range []int{15, killSteps * 5 / 6} {
 			seed++
 			t.Run(fmt.Sprintf("%s at step %d", part, step), func(t *testing.T) {
 				dir := killed(t, seed, part, step)
