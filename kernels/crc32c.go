@@ -3,6 +3,8 @@ package kernels
 import (
 	"fmt"
 	"hash/crc32"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/internal/carryless"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -11,16 +13,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // crc32.Update with Castagnoli's polynomial. On processors that multiply without carry in wide
 // vectors it is several times as fast.
 func CRC32C(crc uint32, b []byte) uint32 {
-	if len(b) >= foldedFrom && canFold {
+	if len(b) >= foldedFrom && carryless.Wide {
 		whole := len(b) / 64 * 64
-		crc = fold64(crc, b[:whole])
+		crc = carryless.Sum(crc, b[:whole])
 		b = b[whole:]
 	}
 	return crc32.Update(crc, castagnoli, b)
 }
 
 // FoldsCRC32C reports whether CRC32C is faster than the standard library on this machine.
-func FoldsCRC32C() bool { return canFold }
+func FoldsCRC32C() bool { return carryless.Wide }
 
 // CopyCRC32C copies src to dst and returns CRC32C(crc, src), in one pass. It panics unless both
 // have the same length and do not overlap.
@@ -30,10 +32,10 @@ func CopyCRC32C(crc uint32, dst, src []byte) uint32 {
 	}
 	whole := len(src) / 64 * 64
 	switch {
-	case canFold && len(src) >= foldedFrom:
-		crc = copyFold64(crc, dst[:whole], src[:whole])
-	case !canFold && canFoldNarrow && len(src) >= narrowFrom:
-		crc = copyFold16(crc, dst[:whole], src[:whole])
+	case carryless.Wide && len(src) >= foldedFrom:
+		crc = carryless.Copy(crc, dst[:whole], src[:whole])
+	case !carryless.Wide && carryless.Narrow && len(src) >= narrowFrom:
+		crc = carryless.CopyNarrow(crc, dst[:whole], src[:whole])
 	default:
 		whole = 0
 	}

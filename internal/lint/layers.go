@@ -59,6 +59,7 @@ var table = []entry{
 
 	{0, "", "the vocabulary: what everyone knows can know no one"},
 	{0, "kernels", "arithmetic on arrays: slices in, slices out"},
+	{0, "kernels/internal/...", "C code of kernels, behind functions of Go"},
 	{0, "proto/...", "the wire contract, generated"},
 	{0, "internal/vfs/...", "files, with crashes on demand; of use to anyone"},
 	{1, "internal/serial", "whether histories are those of one server; only tests import it"},
@@ -72,6 +73,7 @@ var table = []entry{
 
 // extra lists the imports within a layer that are right all the same.
 var extra = []struct{ from, to, why string }{
+	{"kernels", "kernels/internal/carryless", "its own C code; only it and packages below it can import that"},
 	{"recovery/ckpt", "kernels/compress", "a chunk on disk may be stored in a codec of the wire"},
 }
 

@@ -1,11 +1,16 @@
-package nn
+package nn_test
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 )
+
+// blocked, in place of a place in the window, says that no gradient passes: see ConvForward.At.
+const blocked = 255
 
 // guarded returns n values inside a larger array of NaN, at an address that is not a multiple of a
 // vector, and a function that reports whether the values around are still NaN.
@@ -70,7 +75,7 @@ func (s *sum) far(v float32) bool {
 
 // plain returns the result of filter f at row r and column q of the convolution of an image,
 // without bias.
-func plain(c *Conv, x, w []float32, f, r, q int) (s sum) {
+func plain(c *nn.Conv, x, w []float32, f, r, q int) (s sum) {
 	for ch := range c.Channels {
 		for ky := range c.Kernel {
 			for kx := range c.Kernel {
@@ -86,11 +91,11 @@ func plain(c *Conv, x, w []float32, f, r, q int) (s sum) {
 
 // geometries are the convolutions of the tests: small versions of those of the models, and drawn
 // ones.
-func geometries(rng *rand.Rand) []*Conv {
-	all := []*Conv{
-		NewConv(1, 28, 28, 6, 5, 2, 2, true), NewConv(6, 14, 14, 16, 5, 0, 2, true), NewConv(3, 14, 14, 9, 3, 1, 2, true),
-		NewConv(2, 3, 40, 7, 3, 1, 1, true), NewConv(1, 4, 4, 1, 1, 0, 1, false), NewConv(2, 3, 3, 2, 2, 4, 3, false),
-		NewConv(1, 70, 70, 2, 3, 1, 2, true), NewConv(1, 6, 6, 33, 1, 0, 2, true),
+func geometries(rng *rand.Rand) []*nn.Conv {
+	all := []*nn.Conv{
+		nn.NewConv(1, 28, 28, 6, 5, 2, 2, true), nn.NewConv(6, 14, 14, 16, 5, 0, 2, true), nn.NewConv(3, 14, 14, 9, 3, 1, 2, true),
+		nn.NewConv(2, 3, 40, 7, 3, 1, 1, true), nn.NewConv(1, 4, 4, 1, 1, 0, 1, false), nn.NewConv(2, 3, 3, 2, 2, 4, 3, false),
+		nn.NewConv(1, 70, 70, 2, 3, 1, 2, true), nn.NewConv(1, 6, 6, 33, 1, 0, 2, true),
 	}
 	drawn := 60
 	if testing.Short() {
@@ -103,22 +108,22 @@ func geometries(rng *rand.Rand) []*Conv {
 		if h+2*pad-k+1 < pool || w+2*pad-k+1 < pool {
 			continue
 		}
-		all = append(all, NewConv(1+rng.IntN(4), h, w, 1+rng.IntN(20), k, pad, pool, rng.IntN(2) == 0))
+		all = append(all, nn.NewConv(1+rng.IntN(4), h, w, 1+rng.IntN(20), k, pad, pool, rng.IntN(2) == 0))
 	}
 	return all
 }
 
 // convRun runs a convolution forward and backward on guarded arrays.
 type convRun struct {
-	*Conv
+	*nn.Conv
 	n          int
 	x, w, bias []float32
-	forward    ConvForward
-	backward   ConvBackward
+	forward    nn.ConvForward
+	backward   nn.ConvBackward
 	guards     []func() bool
 }
 
-func newConvRun(rng *rand.Rand, c *Conv, n int, dx bool) *convRun {
+func newConvRun(rng *rand.Rand, c *nn.Conv, n int, dx bool) *convRun {
 	r := &convRun{Conv: c, n: n}
 	array := func(n int) []float32 {
 		s, ok := guarded(rng, n)
@@ -133,8 +138,8 @@ func newConvRun(rng *rand.Rand, c *Conv, n int, dx bool) *convRun {
 	frames, scratch := array(n*c.FrameValues()), array(c.BackwardScratch(n))
 	clear(frames)
 	clear(scratch)
-	r.forward = ConvForward{N: n, X: r.x, Y: array(n * c.Outputs()), At: at, Frames: frames, Weights: forwardW, Bias: r.bias, Scratch: array(c.ForwardScratch())}
-	r.backward = ConvBackward{N: n, DY: fill(rng, array(n*c.Outputs())), At: at, Frames: frames, Weights: backwardW,
+	r.forward = nn.ConvForward{N: n, X: r.x, Y: array(n * c.Outputs()), At: at, Frames: frames, Weights: forwardW, Bias: r.bias, Scratch: array(c.ForwardScratch())}
+	r.backward = nn.ConvBackward{N: n, DY: fill(rng, array(n*c.Outputs())), At: at, Frames: frames, Weights: backwardW,
 		DW: array(c.Weights()), DB: array(c.Filters), Scratch: scratch}
 	if dx {
 		r.backward.DX = array(n * c.Inputs())
@@ -144,7 +149,7 @@ func newConvRun(rng *rand.Rand, c *Conv, n int, dx bool) *convRun {
 
 // TestConvolutionsAreTheirDefinition compares each result and each gradient with a sum in float64.
 func TestConvolutionsAreTheirDefinition(t *testing.T) {
-	for _, dev := range Devices() {
+	for _, dev := range nn.Devices() {
 		t.Run(dev.Name(), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			for i, c := range geometries(rng) {
@@ -201,8 +206,8 @@ func (r *convRun) checkForward() error {
 
 // place returns where result i belongs.
 func (r *convRun) place(i int) (image, f, row, col int) {
-	area := r.outRows * r.outCols
-	return i / r.Outputs(), i % r.Outputs() / area, i % area / r.outCols, i % r.outCols
+	area, cols := r.Outputs()/r.Filters, (r.Width+2*r.Pad-r.Kernel+1)/r.Pool
+	return i / r.Outputs(), i % r.Outputs() / area, i % area / cols, i % cols
 }
 
 func (r *convRun) checkBackward() error {
@@ -246,8 +251,8 @@ func (r *convRun) checkBackward() error {
 
 // TestConvolutionsDoNotDependOnAddresses runs the same convolution on arrays at other addresses.
 func TestConvolutionsDoNotDependOnAddresses(t *testing.T) {
-	for _, dev := range Devices() {
-		c := NewConv(3, 14, 15, 9, 3, 1, 2, true)
+	for _, dev := range nn.Devices() {
+		c := nn.NewConv(3, 14, 15, 9, 3, 1, 2, true)
 		var want *convRun
 		for shift := range uint64(4) {
 			r := newConvRun(rand.New(rand.NewPCG(5, 5)), c, 3, true)
@@ -281,7 +286,7 @@ func TestConvolutionsDoNotDependOnAddresses(t *testing.T) {
 
 // TestAConvolutionChecksItsArguments: in C, wrong ones would be read past the end.
 func TestAConvolutionChecksItsArguments(t *testing.T) {
-	for _, dev := range Devices() {
+	for _, dev := range nn.Devices() {
 		for name, spoil := range map[string]func(r *convRun){
 			"x":        func(r *convRun) { r.forward.X = r.forward.X[1:] },
 			"at":       func(r *convRun) { r.forward.At = r.forward.At[1:] },
@@ -293,7 +298,7 @@ func TestAConvolutionChecksItsArguments(t *testing.T) {
 			"weights":  func(r *convRun) { r.backward.Weights = nil },
 			"scratch2": func(r *convRun) { r.backward.Scratch = r.backward.Scratch[1:] },
 		} {
-			r := newConvRun(rand.New(rand.NewPCG(1, 1)), NewConv(2, 5, 5, 3, 3, 1, 2, true), 2, true)
+			r := newConvRun(rand.New(rand.NewPCG(1, 1)), nn.NewConv(2, 5, 5, 3, 3, 1, 2, true), 2, true)
 			spoil(r)
 			func() {
 				defer func() {

@@ -1,9 +1,11 @@
-package nn
+package nn_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 )
 
 // odd draws values, including those that code often forgets.
@@ -31,37 +33,37 @@ func sameValues(a, b []float32) int {
 
 // TestDevicesGiveTheSameBitsForSingleValues compares each device with Host on arrays of many lengths.
 func TestDevicesGiveTheSameBitsForSingleValues(t *testing.T) {
-	for _, dev := range Devices()[1:] {
+	for _, dev := range nn.Devices()[1:] {
 		t.Run(dev.Name(), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 4))
 			for n := range 70 {
 				x, y := odd(rng, make([]float32, n)), odd(rng, make([]float32, n))
 				positive := make([]float32, n)
-				Host.ReLU(positive, x)
-				for what, run := range map[string]func(d Device, z []float32){
-					"ReLU":         func(d Device, z []float32) { d.ReLU(z, x) },
-					"ReLUGradient": func(d Device, z []float32) { d.ReLUGradient(z, positive, y) },
-					"Multiply":     func(d Device, z []float32) { d.Multiply(z, x, y) },
-					"in place":     func(d Device, z []float32) { copy(z, x); d.ReLU(z, z); d.ReLUGradient(z, positive, z) },
+				nn.Host.ReLU(positive, x)
+				for what, run := range map[string]func(d nn.Device, z []float32){
+					"ReLU":         func(d nn.Device, z []float32) { d.ReLU(z, x) },
+					"ReLUGradient": func(d nn.Device, z []float32) { d.ReLUGradient(z, positive, y) },
+					"Multiply":     func(d nn.Device, z []float32) { d.Multiply(z, x, y) },
+					"in place":     func(d nn.Device, z []float32) { copy(z, x); d.ReLU(z, z); d.ReLUGradient(z, positive, z) },
 				} {
 					compare(t, rng, dev, what, n, run)
 				}
 				rows, stride := rng.IntN(4), n+rng.IntN(3)
 				many := odd(rng, make([]float32, rows*stride))
 				for _, relu := range []bool{false, true} {
-					compare(t, rng, dev, "AddBias", rows*stride, func(d Device, z []float32) { copy(z, many); d.AddBias(z, stride, rows, y, relu) })
+					compare(t, rng, dev, "AddBias", rows*stride, func(d nn.Device, z []float32) { copy(z, many); d.AddBias(z, stride, rows, y, relu) })
 				}
 				tall := odd(rng, make([]float32, rows*n))
-				compare(t, rng, dev, "AddRowSums", n, func(d Device, z []float32) { copy(z, x); d.AddRowSums(z, tall, rows) })
+				compare(t, rng, dev, "AddRowSums", n, func(d nn.Device, z []float32) { copy(z, x); d.AddRowSums(z, tall, rows) })
 			}
 		})
 	}
 }
 
-func compare(t *testing.T, rng *rand.Rand, dev Device, what string, n int, run func(d Device, z []float32)) {
+func compare(t *testing.T, rng *rand.Rand, dev nn.Device, what string, n int, run func(d nn.Device, z []float32)) {
 	t.Helper()
 	want := make([]float32, n)
-	run(Host, want)
+	run(nn.Host, want)
 	got, untouched := guarded(rng, n)
 	run(dev, got)
 	if i := sameValues(got, want); i >= 0 {
@@ -78,8 +80,8 @@ func TestReLUKeepsNaNAndGivesPositiveZero(t *testing.T) {
 	x := []float32{1, -1, float32(math.Copysign(0, -1)), 0, inf, -inf, nan}
 	want, wantGradient := []float32{1, 0, 0, 0, inf, 0, nan}, []float32{7, 0, 0, 0, 7, 0, 7}
 	y, dy := make([]float32, len(x)), []float32{7, 7, 7, 7, 7, 7, 7}
-	Host.ReLU(y, x)
-	Host.ReLUGradient(dy, y, dy)
+	nn.Host.ReLU(y, x)
+	nn.Host.ReLUGradient(dy, y, dy)
 	if i := sameValues(y, want); i >= 0 {
 		t.Errorf("ReLU(%g) = %g, want %g", x[i], y[i], want[i])
 	}
@@ -91,12 +93,12 @@ func TestReLUKeepsNaNAndGivesPositiveZero(t *testing.T) {
 // TestPoolingTakesTheFirstLargestValue covers windows of all sizes on planes that they do not fill,
 // with many equal values.
 func TestPoolingTakesTheFirstLargestValue(t *testing.T) {
-	for _, dev := range Devices() {
+	for _, dev := range nn.Devices() {
 		rng := rand.New(rand.NewPCG(7, 8))
 		for size := 1; size <= 15; size++ {
-			q := Pool{Height: size + rng.IntN(2*size+3), Width: size + rng.IntN(3*size+3), Size: size}
+			q := nn.Pool{Height: size + rng.IntN(2*size+3), Width: size + rng.IntN(3*size+3), Size: size}
 			const planes = 3
-			x := make([]float32, planes*q.area())
+			x := make([]float32, planes*q.Height*q.Width)
 			for i := range x {
 				x[i] = float32(rng.IntN(6))
 			}
@@ -106,7 +108,7 @@ func TestPoolingTakesTheFirstLargestValue(t *testing.T) {
 			dev.PoolBackward(q, dx, at, dy)
 			want, cols := make([]float32, len(x)), q.Width/size
 			for i := range y {
-				corner := i/q.Outputs()*q.area() + i%q.Outputs()/cols*size*q.Width + i%cols*size
+				corner := i/q.Outputs()*q.Height*q.Width + i%q.Outputs()/cols*size*q.Width + i%cols*size
 				best := corner
 				for p := range size * size {
 					if j := corner + p/size*q.Width + p%size; x[j] > x[best] {
@@ -131,7 +133,7 @@ func TestCrossEntropyIsItsDefinition(t *testing.T) {
 	logits := []float32{1, 2, 3 /**/, 500, -500, 499 /**/, 0, 0, 0 /**/, 30, 0, 0}
 	labels := []int32{0, 2, 1, 0}
 	d := make([]float32, len(logits))
-	sum, correct := CrossEntropy(d, logits, labels, 0.5)
+	sum, correct := nn.CrossEntropy(d, logits, labels, 0.5)
 	want, wantCorrect := 0.0, 0
 	for r, label := range labels {
 		total, best := 0.0, 0
@@ -159,7 +161,7 @@ func TestCrossEntropyIsItsDefinition(t *testing.T) {
 	if math.Abs(sum-want) > 1e-12*want || correct != wantCorrect {
 		t.Errorf("loss %v, %d correct; want %v, %d", sum, correct, want, wantCorrect)
 	}
-	if again, _ := CrossEntropy(nil, logits, labels, 0.5); again != sum {
+	if again, _ := nn.CrossEntropy(nil, logits, labels, 0.5); again != sum {
 		t.Errorf("without a gradient the loss is %v; with one %v", again, sum)
 	}
 }

@@ -2,14 +2,14 @@ package nn
 
 import "math"
 
-// exp32 returns eˣ within 2 units in the last place for x in [−87, 88]. It clamps other x to that
+// Exp32 returns eˣ within 2 units in the last place for x in [−87, 88]. It clamps other x to that
 // interval, so that no result overflows or is subnormal; NaN stays. It has the same bits
 // everywhere: each operation is one IEEE 754 operation in float32, and none is contracted.
 //
 // x = n·ln 2 + r with |r| ≤ ½·ln 2. eʳ is computed by its Taylor polynomial of degree 7, whose
 // remainder is below 6e-9, and n is added to the exponent of the result. Adding 1.5·2²³ rounds to n
 // and leaves n in the low bits of the float.
-func exp32(x float32) float32 {
+func Exp32(x float32) float32 {
 	const (
 		magic  = 12582912
 		log2e  = 0x1.715476p+0
@@ -49,7 +49,7 @@ const (
 // of a small result. x2 is x².
 func geluFactor(x, x2 float32) (f, rest float32) {
 	v := x + float32(geluCubic*float32(x2*x))
-	e := exp32(-geluSlope * v)
+	e := Exp32(-geluSlope * v)
 	f = 1 / (1 + e)
 	return f, float32(e * f)
 }

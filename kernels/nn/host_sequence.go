@@ -121,7 +121,7 @@ func softmax(row []float32) {
 		}
 	}
 	for i, v := range row {
-		row[i] = exp32(v - most[0])
+		row[i] = Exp32(v - most[0])
 		sum[i%lanes] += row[i]
 	}
 	total := fold(&sum)

@@ -110,7 +110,7 @@ INLINE float fold(G g) {
 	return l[0];
 }
 
-// g_exp is exp32 of exp.go.
+// g_exp is Exp32 of exp.go.
 INLINE G g_exp(G x) {
 	const float magic = 12582912; // 1.5·2²³
 	x = g_larger(g_smaller(x, g_set(88)), g_set(-87));

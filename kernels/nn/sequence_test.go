@@ -1,4 +1,4 @@
-package nn
+package nn_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 )
 
 // TestExp32IsWithinTwoUnits tries a million values in the interval, and some outside.
@@ -15,16 +17,16 @@ func TestExp32IsWithinTwoUnits(t *testing.T) {
 		x := float32(-87 + 175*float64(i)/1e6)
 		want := math.Exp(float64(x))
 		unit := float64(math.Nextafter32(float32(want), math.MaxFloat32) - float32(want))
-		worst = max(worst, math.Abs(float64(exp32(x))-want)/unit)
+		worst = max(worst, math.Abs(float64(nn.Exp32(x))-want)/unit)
 	}
 	if worst > 2 {
 		t.Errorf("off by %.2f units in the last place", worst)
 	}
-	if exp32(0) != 1 || exp32(float32(math.Inf(-1))) != exp32(-87) || exp32(1e30) != exp32(88) {
-		t.Error("exp32 of 0 is not 1, or that of large values is not that of the end of the interval")
+	if nn.Exp32(0) != 1 || nn.Exp32(float32(math.Inf(-1))) != nn.Exp32(-87) || nn.Exp32(1e30) != nn.Exp32(88) {
+		t.Error("Exp32 of 0 is not 1, or that of large values is not that of the end of the interval")
 	}
-	if nan := exp32(float32(math.NaN())); nan == nan {
-		t.Errorf("exp32 of NaN is %v", nan)
+	if nan := nn.Exp32(float32(math.NaN())); nan == nan {
+		t.Errorf("Exp32 of NaN is %v", nan)
 	}
 }
 
@@ -41,8 +43,8 @@ func TestGELUIsWithinItsBound(t *testing.T) {
 			x *= float32(i) / 4 // far outside
 		}
 		y, dx := []float32{0}, []float32{0}
-		Host.GELU(y, []float32{x})
-		Host.GELUGradient(dx, []float32{1}, []float32{x})
+		nn.Host.GELU(y, []float32{x})
+		nn.Host.GELUGradient(dx, []float32{1}, []float32{x})
 		wantY, wantSlope := gelu(float64(x))
 		if diff := math.Abs(float64(y[0]) - wantY); diff > 0x1p-22*math.Abs(float64(x)) {
 			t.Fatalf("GELU(%g) is %g, want %g", x, y[0], wantY)
@@ -69,7 +71,7 @@ func draw(rng *rand.Rand, n int, size float32) []float32 {
 }
 
 // operations runs every operation on one device and returns all results.
-func operations(d Device, seed uint64, rows, n int, h Heads) (names []string, results [][]float32) {
+func operations(d nn.Device, seed uint64, rows, n int, h nn.Heads) (names []string, results [][]float32) {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	add := func(name string, r []float32) {
 		names, results = append(names, name), append(results, r)
@@ -107,14 +109,14 @@ func operations(d Device, seed uint64, rows, n int, h Heads) (names []string, re
 	return names, results
 }
 
-var headShapes = []Heads{{64, 4, 32}, {1, 1, 1}, {7, 2, 3}, {16, 1, 16}, {17, 3, 17}, {33, 2, 64}, {80, 1, 24}, {5, 2, 100}}
+var headShapes = []nn.Heads{{64, 4, 32}, {1, 1, 1}, {7, 2, 3}, {16, 1, 16}, {17, 3, 17}, {33, 2, 64}, {80, 1, 24}, {5, 2, 100}}
 
 func TestSequencesGiveEqualBitsOnAllDevices(t *testing.T) {
-	for _, d := range Devices()[1:] {
+	for _, d := range nn.Devices()[1:] {
 		for i, h := range headShapes {
 			for _, n := range []int{1, 15, 16, 17, 31, 64, 100, 128} {
 				names, got := operations(d, uint64(i), 3, n, h)
-				_, want := operations(Host, uint64(i), 3, n, h)
+				_, want := operations(nn.Host, uint64(i), 3, n, h)
 				for k, name := range names {
 					for j := range want[k] {
 						if math.Float32bits(got[k][j]) != math.Float32bits(want[k][j]) {
@@ -136,7 +138,7 @@ func TestAttentionIsWhatItSays(t *testing.T) {
 		at := func(t, part, head, j int) float64 { return float64(x[t*3*width+(part*h.Heads+head)*h.Size+j]) }
 		for head := range h.Heads {
 			p := make([]float32, h.Weights())
-			Host.Attention(h, head, y, p, x, make([]float32, h.Scratch()))
+			nn.Host.Attention(h, head, y, p, x, make([]float32, h.Scratch()))
 			for q := range h.Positions {
 				total, want := 0.0, make([]float64, h.Size)
 				for s := range q + 1 {
@@ -165,7 +167,7 @@ func TestLayerNormIsWhatItSays(t *testing.T) {
 	for _, n := range []int{1, 2, 17, 128} {
 		x, y, stats := draw(rng, n, 5), make([]float32, n), make([]float32, 2)
 		w, b := draw(rng, n, 1), draw(rng, n, 1)
-		Host.LayerNorm(y, stats, x, w, b)
+		nn.Host.LayerNorm(y, stats, x, w, b)
 		mean, variance := 0.0, 0.0
 		for _, v := range x {
 			mean += float64(v) / float64(n)
@@ -184,14 +186,14 @@ func TestLayerNormIsWhatItSays(t *testing.T) {
 
 func TestNaNIsKeptInSequences(t *testing.T) {
 	nan := float32(math.NaN())
-	for _, d := range Devices() {
+	for _, d := range nn.Devices() {
 		y := make([]float32, 20)
 		d.GELU(y, slices.Repeat([]float32{nan}, 20))
 		x := slices.Repeat([]float32{1, 2}, 10)
 		x[7] = nan
 		z, stats := make([]float32, 20), make([]float32, 2)
 		d.LayerNorm(z, stats, x, x, x)
-		h := Heads{4, 1, 5}
+		h := nn.Heads{4, 1, 5}
 		out, qkv := make([]float32, 20), make([]float32, 60)
 		qkv[0] = nan // the first query
 		d.Attention(h, 0, out, make([]float32, h.Weights()), qkv, make([]float32, h.Scratch()))
@@ -208,24 +210,24 @@ func TestEmbeddingsAreGatheredAndScattered(t *testing.T) {
 	table, positions := []float32{1, 2, 3, 4, 5, 6}, []float32{10, 20, 30, 40}
 	tokens := []float32{2, 0, 2, 1} // two examples of two positions
 	y := make([]float32, 8)
-	Embed(y, tokens, table, positions, 2)
+	nn.Embed(y, tokens, table, positions, 2)
 	if want := []float32{15, 26, 31, 42, 15, 26, 33, 44}; !slices.Equal(y, want) {
 		t.Errorf("rows are %v, want %v", y, want)
 	}
 	dTable, dPositions := make([]float32, 6), []float32{1, 0, 0, 0}
-	EmbedGradient(dTable, dPositions, []float32{1, 2, 3, 4, 5, 6, 7, 8}, tokens, 2)
+	nn.EmbedGradient(dTable, dPositions, []float32{1, 2, 3, 4, 5, 6, 7, 8}, tokens, 2)
 	if !slices.Equal(dTable, []float32{3, 4, 7, 8, 6, 8}) || !slices.Equal(dPositions, []float32{7, 8, 10, 12}) {
 		t.Errorf("gradients are %v and %v", dTable, dPositions)
 	}
 }
 
 func BenchmarkSequences(b *testing.B) {
-	h := Heads{64, 4, 32}
+	h := nn.Heads{64, 4, 32}
 	rng := rand.New(rand.NewPCG(1, 2))
 	x, y, p, scratch := draw(rng, 64*384, 1), make([]float32, 64*128), make([]float32, h.Weights()), make([]float32, h.Scratch())
 	dx, wide, stats := make([]float32, 64*384), make([]float32, 64*384), make([]float32, 128)
 	w, bias := draw(rng, 128, 1), draw(rng, 128, 1)
-	for _, d := range Devices() {
+	for _, d := range nn.Devices() {
 		for name, run := range map[string]func(){
 			"attention": func() { d.Attention(h, 1, y, p, x, scratch) },
 			"attention gradient": func() {
