@@ -6,6 +6,7 @@ import (
 
 	gonumblas "gonum.org/v1/gonum/blas"
 
+	"github.com/kintsugi-ml/kintsugi/kernels/blas/internal/vector"
 	"github.com/kintsugi-ml/kintsugi/kernels/blas/tile"
 )
 
@@ -23,7 +24,7 @@ import (
 // halves, u and u + 8 first. That needs no copies of the operands.
 type builtin struct {
 	serial
-	level   int // an instruction set of gemm.h, or a level without C
+	level   int // an instruction set of package vector, or a level without C
 	threads int
 }
 
@@ -39,6 +40,13 @@ func goLevels() []int {
 		return []int{plainGo, assembly}
 	}
 	return []int{plainGo}
+}
+
+// builtinLevels returns the levels that this machine can run, the fastest last.
+func builtinLevels() []int { return append(goLevels(), vector.Sets()...) }
+
+func levelName(level int) string {
+	return [...]string{plainGo: "Go", assembly: "AVX2 without C", vector.AVX2: "AVX2", vector.AVX512: "AVX-512", vector.NEON: "NEON"}[level]
 }
 
 // longRows reports whether a product is computed with 16 chains for each element. It decides about
@@ -104,7 +112,9 @@ func (g *builtin) part(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a
 		goGemm(tilings[g.level], tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 		return
 	}
-	simdGemm(g.level, tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, dots)
+	arena := builtinArenas.get()
+	vector.Product(g.level, tA != gonumblas.NoTrans, tB != gonumblas.NoTrans, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, arena, dots)
+	builtinArenas.put(arena)
 }
 
 // scaleRow multiplies row by beta. A beta of 0 clears it, whatever it holds.
@@ -123,13 +133,10 @@ func scaleRow(row []float32, beta float32) {
 // allocate.
 type arenas struct {
 	mu   sync.Mutex
-	free []*[arenaSize]float32
+	free []*[vector.Scratch]float32
 }
 
-// arenaSize equals kin_gemm_arena of gemm.h. It counts float32 values.
-const arenaSize = 256*(288+512) + 16
-
-func (p *arenas) get() *[arenaSize]float32 {
+func (p *arenas) get() *[vector.Scratch]float32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.free); n > 0 {
@@ -137,10 +144,10 @@ func (p *arenas) get() *[arenaSize]float32 {
 		p.free = p.free[:n-1]
 		return a
 	}
-	return new([arenaSize]float32)
+	return new([vector.Scratch]float32)
 }
 
-func (p *arenas) put(a *[arenaSize]float32) {
+func (p *arenas) put(a *[vector.Scratch]float32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, a)

@@ -55,7 +55,7 @@ func (p *task) by(impl Implementation) []float32 {
 	return c
 }
 
-// byDefinition computes C in the order that the comments of builtin and gemm_body.h define.
+// byDefinition computes C in the order that the comments of builtin and of gemm_body.h, in package vector, define.
 func (p *task) byDefinition(fused bool) []float32 {
 	multiplyAdd := func(a, b, c float32) float32 { return float32(a*b) + c }
 	if fused {

@@ -11,7 +11,7 @@ import (
 // The product without C. It copies both operands into panels, so that a tile of C reads consecutive
 // values, and computes tiles whose sums stay in registers.
 const (
-	chain     = 256 // kin_gemm_depth of gemm.h: after so many products a sum over k is rounded into C
+	chain     = 256 // kin_gemm_depth of vector: after so many products a sum over k is rounded into C
 	plainRows = 72  // rows of A in one copy, 72 KiB; a multiple of each tile's rows
 	plainCols = 256 // columns of B in one copy, 256 KiB
 )
