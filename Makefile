@@ -59,11 +59,13 @@ exact: ## check that builds for old and new processors and without C give equal 
 # Leaks are not looked for, since the table of a loaded matrix library is meant to live as long as the process. Go code of
 # kernels is not instrumented: that would make it many times slower. C code that leaves an array of Go is found all the
 # same, since Go's allocations are fenced off in any case.
+ASAN := -asan -gcflags=./kernels/...=-asan=false
+
 .PHONY: asan
 asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C compiler that has it
 	@echo 'int main(void) { return 0; }' | $$($(GO) env CC) -fsanitize=address -x c - -o /dev/null || \
 	{ echo "asan: $$($(GO) env CC) cannot build with -fsanitize=address: install a C compiler and its libasan"; exit 1; }
-	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test -asan -count 1 -timeout 20m -gcflags=./kernels/...=-asan=false -skip '^TestDevicesKeepTheContract$$/^host$$' \
+	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test $(ASAN) -count 1 -timeout 20m -skip '^TestDevicesKeepTheContract$$/^host$$' \
 		$(TESTFLAGS) ./kernels/... ./internal/shm
 
 # In other builds, vet only looks at packages that have other files there. A test checks whether everything is well typed
@@ -107,7 +109,7 @@ emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short:
 
 .PHONY: emu-asan
 emu-asan: ## test under AddressSanitizer that kernels of GPUs stay within their arrays
-	ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 $(GO) test -asan $(CUDA) -short -timeout 30m $(TESTFLAGS) \
+	ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 $(GO) test $(ASAN) $(CUDA) -short -timeout 30m $(TESTFLAGS) \
 	-run 'Contract$$/(unaligned|payloads|norms|finite|rows|encoders)|ModelsCompute|TheLargest|RoundedFactors|LowRank|NotZero|RowsAndColumns|InParts|OfLogits|OfAnEmbedding' $(GPUTESTS)
 
 .PHONY: test-cuda

@@ -4,6 +4,7 @@ package kernels
 
 /*
 #cgo CFLAGS: -std=c11 -O3
+#cgo asan CFLAGS: -O2
 #cgo noescape kin_run
 #cgo nocallback kin_run
 #cgo noescape kin_decode

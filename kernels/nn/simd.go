@@ -4,6 +4,7 @@ package nn
 
 /*
 #cgo CFLAGS: -std=c11 -O3
+#cgo asan CFLAGS: -O1
 #cgo noescape kin_nn_add_bias
 #cgo nocallback kin_nn_add_bias
 #cgo noescape kin_nn_relu

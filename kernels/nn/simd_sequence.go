@@ -3,7 +3,6 @@
 package nn
 
 /*
-#cgo CFLAGS: -std=c11 -O3
 #cgo LDFLAGS: -lm
 #cgo noescape kin_nn_gelu
 #cgo nocallback kin_nn_gelu

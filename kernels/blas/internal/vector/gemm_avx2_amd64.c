@@ -4,7 +4,7 @@
 #pragma STDC FP_CONTRACT OFF
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("fp-contract=off")
 #pragma GCC target("avx2,fma")
 #endif
 

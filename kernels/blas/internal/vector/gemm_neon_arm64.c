@@ -3,7 +3,7 @@
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #else
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("fp-contract=off")
 #endif
 
 #include <arm_neon.h>

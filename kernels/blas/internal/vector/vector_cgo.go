@@ -2,7 +2,8 @@
 
 package vector
 
-// #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra
+// #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+// #cgo asan CFLAGS: -O1
 // #cgo noescape kin_sgemm
 // #cgo nocallback kin_sgemm
 // #include "gemm.h"
