@@ -25,7 +25,7 @@ func serversOfChainsDie(t *testing.T, base LiveConfig) {
 	for _, replicas := range []int{2, 3} {
 		cfg := base
 		cfg.Servers, cfg.Replicas, cfg.Threads = 3, replicas, 2
-		if peace := !racing || !testing.Short(); peace { // otherwise the steps before the first death are enough
+		if peace := !brief(); peace { // otherwise the steps before the first death are enough
 			if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
 				t.Errorf("%d replicas that are left in peace end with another model", replicas)
 			}

@@ -114,7 +114,7 @@ func TestEveryPresetConverges(t *testing.T) {
 		{"rennala:6", 0.1, 60},
 		{"rennala:6,limit=2,credit=3,wait", 0.1, 60},
 	} {
-		if racing && testing.Short() && !slices.Contains([]string{"bsp:sum,pull", "async:wait,credit=2", "ssp:2", "dbw:joint", "rennala:6,limit=2,credit=3,wait"}, c.preset) {
+		if brief() && !slices.Contains([]string{"bsp:sum,pull", "async:wait,credit=2", "ssp:2", "dbw:joint", "rennala:6,limit=2,credit=3,wait"}, c.preset) {
 			continue // what passes between goroutines here passes there in the other presets too
 		}
 		t.Run(c.preset, func(t *testing.T) {

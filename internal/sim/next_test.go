@@ -20,7 +20,7 @@ func drawNext(seed uint64, replicas int) Config {
 // be noticed.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	oneGoroutine(t)
-	n := seeds(200, 30)
+	n := seeds(100, 30)
 	views, lines, partials, found := 0, 0, 0, false
 	for seed := range n {
 		for _, replicas := range []int{3, 4} {

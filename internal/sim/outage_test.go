@@ -44,7 +44,7 @@ func outageRun(t *testing.T, keep kintsugi.KeepRule) (LiveConfig, <-chan struct{
 // optimum.
 func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 	rules := kintsugi.KeepRules()
-	if racing && testing.Short() {
+	if brief() {
 		rules = rules[:1] // the rules differ only in arithmetic
 	}
 	for _, keep := range rules {

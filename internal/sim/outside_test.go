@@ -60,8 +60,8 @@ func TestAServerThatFindsItsStateChangesNothing(t *testing.T) {
 		},
 		"after the first step": func(t *testing.T, l *Live) { strike(t, l, 1, []int{1}, nil) },
 	} {
-		if racing && testing.Short() && (name == "the conductor's" || name == "another" || name == "after the first step") {
-			continue // the repeated deaths include each of these
+		if brief() && name != "with everybody" && name != "again and again" {
+			continue // these two include the others
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,6 +82,9 @@ func TestAServerThatFindsItsStateChangesNothing(t *testing.T) {
 // If late gradients count, and several of one worker, a killed server ends nothing either.
 func TestAServerThatFindsItsStateEndsNoAsynchronousRun(t *testing.T) {
 	for _, preset := range []string{"async", "ssp:3", "backup:1", "rennala:6"} {
+		if brief() && (preset == "ssp:3" || preset == "backup:1") {
+			continue
+		}
 		t.Run(preset, func(t *testing.T) {
 			t.Parallel()
 			cfg := outsideRun(t)

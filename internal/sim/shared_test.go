@@ -61,7 +61,7 @@ func TestGradientsAreComputedWhereServersReadThem(t *testing.T) {
 // elsewhere and copied there.
 func TestTheWireDoesNotChangeTheModelOfACodec(t *testing.T) {
 	groups := slices.Collect(slices.Chunk(specs, 4))
-	if racing && testing.Short() {
+	if brief() {
 		groups = groups[:1] // what passes between goroutines is the same for all codecs
 	}
 	for _, of := range groups {

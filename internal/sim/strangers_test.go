@@ -33,7 +33,7 @@ func drawStrange(seed uint64, replicas int) Config {
 // the end all servers are back in.
 func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 	oneGoroutine(t)
-	n := seeds(200, 40)
+	n := seeds(100, 40)
 	parted := 0
 	for seed := range n {
 		for replicas := 1; replicas <= 3; replicas++ {

@@ -58,14 +58,7 @@ func TestNoSeedBreaksAPromise(t *testing.T) {
 // Long runs with every fault break no promise.
 func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
 	oneGoroutine(t)
-	n := uint64(500)
-	if testing.Short() {
-		n = 25
-	}
-	if *seedsFlag > 0 {
-		n = *seedsFlag
-	}
-	for i := range n {
+	for i := range seeds(250, 25) {
 		if _, err := Run(Draw(EveryFault+i, 200)); err != nil {
 			t.Error(err)
 		}
