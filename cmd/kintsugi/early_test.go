@@ -174,4 +174,8 @@ func TestAMonitorEndsARunEarly(t *testing.T) {
 	if best := openBest(filepath.Join(out, bestFile)); best.was != nil || !(best.loss <= 1) {
 		t.Errorf("the best loss is %v: %v", best.loss, best.was)
 	}
+	run := readRun(t, out) // the servers are still there, so the last version, some steps after the best, could be had
+	if n := len(run.Evaluations); n < 2 || run.Evaluations[n-1].Step != run.Newest.Step {
+		t.Errorf("the last of %d steps is not evaluated: %+v", run.Newest.Step, run.Evaluations)
+	}
 }

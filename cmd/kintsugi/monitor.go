@@ -114,6 +114,9 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 		there = presenceIn(earlier, rec.Time)
 	}
 	w.endsEarly(&m.early, m.Out, evaluations)
+	if n := len(evaluations); n > 0 {
+		w.evaluation = evaluations[n-1]
+	}
 	done := m.follow(ctx, w, lis, there)
 	w.mu.Lock()
 	w.display.Close(w.meter.At(time.Now()))
@@ -199,10 +202,19 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	})
 	a := &attendance{watcher: w, over: ended, presence: there}
 	w.onView = func(v kintsugi.View) { a.sees(ctx, v) }
+	if m.EvalEvery > 0 {
+		w.last = make(chan kintsugi.Done, 1)
+	}
 	wg.Go(func() { w.follow(ctx) })
 	wg.Go(func() { w.sayWaits(ctx) })
+	evaluated := make(chan struct{})
 	if m.EvalEvery > 0 { // otherwise no model and no parameters are needed here
-		wg.Go(func() { w.evaluate(ctx) })
+		wg.Go(func() {
+			defer close(evaluated)
+			w.evaluate(ctx)
+		})
+	} else {
+		close(evaluated)
 	}
 	wg.Go(func() { w.progress(ctx) })
 	for _, role := range []launch.Role{launch.Server, launch.Worker} {
@@ -211,12 +223,19 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	select {
 	case d := <-over:
 		w.gauges.Over()
+		if w.last != nil {
+			w.last <- d
+		}
 		select { // the conductor's last message comes after its last step
 		case <-w.told:
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
 		}
 		a.close(time.Now())
+		select {
+		case <-evaluated:
+		case <-ctx.Done():
+		}
 		return d
 	case <-ctx.Done():
 		return kintsugi.Done{}

@@ -150,8 +150,7 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 	for tries := 5; err == nil && x.view != nil && x.done == nil; tries-- {
 		x.events, x.silent = listen(ctx, *x.view, creds, listens)
 		if x.silent == nil {
-			x.done, err = client.Done(ctx) // it may be over by now
-			break
+			return renewed(ctx, client, x)
 		}
 		if tries == 1 {
 			break
@@ -168,6 +167,25 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 		}
 	}
 	return x, err
+}
+
+// renewed returns facts with what etcd says now, after the conductor was listened to, if the events are
+// those of the conductor of the view still. The conductor says before etcd does that the run is over.
+func renewed(ctx context.Context, client *etcd.Client, x facts) (facts, error) {
+	now, err := ask(ctx, client)
+	if err != nil {
+		return facts{}, err
+	}
+	if now.view != nil && now.view.Line == x.view.Line && now.view.Conductor == x.view.Conductor {
+		now.events = x.events
+		x = now
+	}
+	if n := len(x.events); n > 0 && x.done == nil {
+		if done, over := x.events[n-1].(kintsugi.Done); over {
+			x.done = &done
+		}
+	}
+	return x, nil
 }
 
 // ask collects what etcd says.

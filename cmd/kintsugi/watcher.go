@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -37,6 +38,8 @@ type watcher struct {
 	creds   *mtls.Credentials // nil: plain TCP
 
 	evaluations chan kintsugi.Step // has room for one: the newest step to evaluate
+	last        chan kintsugi.Done // has room for one: the end, whose version is evaluated too; nil: somebody else does that
+	evaluation  record.Evaluation  // the newest; only evaluate uses it while that runs
 	judge       *judge             // decides by evaluations whether the run ends
 	best        *best              // keeps the best parameters; nil: nobody wants them
 	told        chan struct{}      // closed when a conductor has said that the run is over
@@ -296,7 +299,9 @@ func (w *watcher) released(e kintsugi.StepEvent) {
 		}
 		w.rec.Record(e.Time, f)
 	}
-	if every, steps := w.evalEvery, w.of.Steps; every > 0 && (uint64(e.Step)%every == 0 || returned && every < steps) && uint64(e.Step) < steps {
+	every, steps, step := w.evalEvery, w.of.Steps, uint64(e.Step)
+	due := step < steps && (step%every == 0 || returned && every < steps) || step == steps && w.last != nil
+	if every > 0 && due {
 		select {
 		case w.evaluations <- e.Step:
 		default: // the last evaluation is still running: skip this version
@@ -345,28 +350,60 @@ func (w *watcher) evaluate(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.evaluations:
-		}
-		w.mu.Lock()
-		v := w.view
-		w.mu.Unlock()
-		step, err := worker.Pull(ctx, w.creds, w.problem.layout, v, params)
-		if err != nil {
-			continue // the view is changing
-		}
-		loss, accuracy, err := ev.evaluate(ctx, params)
-		if err != nil {
-			if ctx.Err() == nil {
-				w.note("warn", fmt.Sprintf("no evaluation of step %d: %v", step, err))
+			why, err := w.evaluateNewest(ctx, ev, params, 0)
+			if err != nil {
+				continue // the view is changing
 			}
-			continue
-		}
-		w.evaluated(record.Evaluation{
-			Line: uint64(v.Line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: ev.examples(),
-		}, params)
-		if why := w.judge.add(step, loss, accuracy); why != "" {
-			w.endEarly(ctx, why)
+			if why != "" && w.evaluation.Step < w.of.Steps {
+				w.endEarly(ctx, why)
+			}
+		case d := <-w.last:
+			_, err := w.evaluateNewest(ctx, ev, params, lastPull)
+			if err != nil && ctx.Err() == nil && w.evaluation.Step != uint64(d.Step) { // with --end-with-run, servers wait for workers alone
+				w.note("warn", fmt.Sprintf("step %d, the last one, is not evaluated: %v", d.Step, err))
+			}
+			return
 		}
 	}
+}
+
+// lastPull is how long a monitor waits for the last version, which servers that end may not send.
+const lastPull = 10 * time.Second
+
+// evaluateNewest evaluates the newest version of the view, unless it has done that already, records
+// the evaluation, and returns why the run should end, or "". The error says why there is no version to
+// be had, within a time unless that is 0.
+func (w *watcher) evaluateNewest(ctx context.Context, ev *evaluator, params []float32, within time.Duration) (why string, err error) {
+	w.mu.Lock()
+	v := w.view
+	w.mu.Unlock()
+	if v.Number == 0 {
+		return "", errors.New("no view is known yet")
+	}
+	pull, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if within > 0 {
+		defer time.AfterFunc(within, cancel).Stop()
+	}
+	step, err := worker.Pull(pull, w.creds, w.problem.layout, v, params)
+	if err != nil {
+		return "", err
+	}
+	if was := w.evaluation; kintsugi.Line(was.Line) == v.Line && kintsugi.Step(was.Step) == step {
+		return "", nil
+	}
+	loss, accuracy, err := ev.evaluate(ctx, params)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.note("warn", fmt.Sprintf("no evaluation of step %d: %v", step, err))
+		}
+		return "", nil
+	}
+	w.evaluation = record.Evaluation{
+		Line: uint64(v.Line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: ev.examples(),
+	}
+	w.evaluated(w.evaluation, params)
+	return w.judge.add(step, loss, accuracy), nil
 }
 
 // evaluated records an evaluation of parameters.
