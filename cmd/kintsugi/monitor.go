@@ -226,11 +226,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 		if w.last != nil {
 			w.last <- d
 		}
-		select { // the conductor's last message comes after its last step
-		case <-w.told:
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-		}
+		w.hearOut(ctx)
 		a.close(time.Now())
 		select {
 		case <-evaluated:

@@ -166,7 +166,9 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		return kintsugi.Done{}, err
 	}
 	done, err := r.over(ctx, killed)
-	if err == nil { // if another run has taken the store, only the checkpoints of this run count
+	if err == nil {
+		r.hearOut(ctx)
+		// If another run has taken the store, only the checkpoints of this run count.
 		var v *kintsugi.View
 		if v, _, err = r.client.View(ctx); v != nil {
 			r.id = v.Run

@@ -233,6 +233,16 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 	}
 }
 
+// hearOut waits, once the run is over, for what its conductor still has to say: the last message comes
+// after those of the last steps and of the last checkpoint. A conductor that has died says nothing.
+func (w *watcher) hearOut(ctx context.Context) {
+	select {
+	case <-w.told:
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+	}
+}
+
 // news notes that a step was released. It returns false if another view of the same line has
 // reported it.
 func (w *watcher) news(e kintsugi.StepEvent) bool {
