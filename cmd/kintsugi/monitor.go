@@ -122,7 +122,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	w.display.Close(w.meter.At(time.Now()))
 	w.mu.Unlock()
 	reason := done.Reason
-	if ctx.Err() != nil {
+	if reason == "" {
 		reason = "its monitor was ended; the run goes on"
 	}
 	run, recErr := rec.Finish(time.Now(), reason)
