@@ -113,6 +113,28 @@ func TestTheBestParametersAreKept(t *testing.T) {
 	}
 }
 
+func TestStepsThatAreEvaluated(t *testing.T) {
+	for _, c := range []struct {
+		step, steps, every uint64
+		returned, last     bool
+		want               bool
+	}{
+		{step: 10, steps: 30, every: 10, want: true},
+		{step: 11, steps: 30, every: 10},
+		{step: 11, steps: 30, every: 10, returned: true, want: true},
+		{step: 11, steps: 30, every: 30, returned: true}, // evaluations after failures alone would say little
+		{step: 30, steps: 30, every: 10},                 // train evaluates its last checkpoint
+		{step: 30, steps: 30, every: 10, last: true, want: true},
+		{step: 31, steps: 31, every: 10, last: true, want: true},
+		{step: 10, steps: 30, every: 0, last: true}, // a monitor, by default
+		{step: 30, steps: 30, every: 0, last: true},
+	} {
+		if got := dueAt(c.step, c.steps, c.every, c.returned, c.last); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // A run ends when its evaluations say so, with a checkpoint. One that goes on after that knows them.
 func TestARunEndsEarly(t *testing.T) {
 	t.Parallel()

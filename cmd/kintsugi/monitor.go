@@ -202,20 +202,16 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	})
 	a := &attendance{watcher: w, over: ended, presence: there}
 	w.onView = func(v kintsugi.View) { a.sees(ctx, v) }
-	if m.EvalEvery > 0 {
-		w.last = make(chan kintsugi.Done, 1)
-	}
+	w.last = make(chan kintsugi.Done, 1)
 	wg.Go(func() { w.follow(ctx) })
 	wg.Go(func() { w.sayWaits(ctx) })
 	evaluated := make(chan struct{})
-	if m.EvalEvery > 0 { // otherwise no model and no parameters are needed here
-		wg.Go(func() {
-			defer close(evaluated)
+	wg.Go(func() {
+		defer close(evaluated)
+		if m.EvalEvery > 0 { // otherwise no model and no parameters are needed here
 			w.evaluate(ctx)
-		})
-	} else {
-		close(evaluated)
-	}
+		}
+	})
 	wg.Go(func() { w.progress(ctx) })
 	for _, role := range []launch.Role{launch.Server, launch.Worker} {
 		wg.Go(func() { a.attend(ctx, role) })
@@ -223,9 +219,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	select {
 	case d := <-over:
 		w.gauges.Over()
-		if w.last != nil {
-			w.last <- d
-		}
+		w.last <- d
 		w.hearOut(ctx)
 		a.close(time.Now())
 		select {

@@ -354,7 +354,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	})
 	first.signal(syscall.SIGKILL)
 	first.wait()
-	second := role("monitor", monitor...)
+	second := role("monitor", monitor[:4]...) // without evaluations, as by default
 	r := status.wait()
 	var says runStatus
 	if err := json.Unmarshal([]byte(r.stdout), &says); err != nil || r.status != exitDone || says.Step < 10 || says.View < 2 || len(says.Servers) != 2 || !says.Servers[0].Conducts {

@@ -180,6 +180,7 @@ func renewed(ctx context.Context, client *etcd.Client, x facts) (facts, error) {
 		now.events = x.events
 		x = now
 	}
+	x.done = now.done
 	if n := len(x.events); n > 0 && x.done == nil {
 		if done, over := x.events[n-1].(kintsugi.Done); over {
 			x.done = &done

@@ -309,14 +309,24 @@ func (w *watcher) released(e kintsugi.StepEvent) {
 		}
 		w.rec.Record(e.Time, f)
 	}
-	every, steps, step := w.evalEvery, w.of.Steps, uint64(e.Step)
-	due := step < steps && (step%every == 0 || returned && every < steps) || step == steps && w.last != nil
-	if every > 0 && due {
+	if dueAt(uint64(e.Step), w.of.Steps, w.evalEvery, returned, w.last != nil) {
 		select {
 		case w.evaluations <- e.Step:
 		default: // the last evaluation is still running: skip this version
 		}
 	}
+}
+
+// dueAt reports whether a released step is evaluated: each of so many, the first one after a failure
+// if there are others, and the last one if nobody else does that.
+func dueAt(step, steps, every uint64, returned, last bool) bool {
+	switch {
+	case every == 0:
+		return false
+	case step >= steps:
+		return last
+	}
+	return step%every == 0 || returned && every < steps
 }
 
 // progress updates the progress line.
