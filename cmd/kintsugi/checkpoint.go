@@ -12,7 +12,7 @@ import (
 
 func checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "checkpoint", Short: "List, verify, show, export, restore or repair the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
+		Use: "checkpoint", Short: "List, verify, show, evaluate, export, restore or repair the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
@@ -23,7 +23,7 @@ func checkpointCommand() *cobra.Command {
 		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
-	}, checkpointShowCommand(), checkpointRepairCommand(), checkpointExportCommand(), checkpointRestoreCommand())
+	}, checkpointShowCommand(), checkpointEvaluateCommand(), checkpointExportCommand(), checkpointRestoreCommand(), checkpointRepairCommand())
 	cmd.PersistentFlags().String(tlsFlag, "", "folder with the credentials of an operator, for checkpoints in the memory of another process (default: as the run has)")
 	return cmd
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,108 +16,91 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/export"
 )
 
-// newestStep stands for the newest whole checkpoint.
-const newestStep = -1
-
-// choose returns the newest whole checkpoint of a step, or of any step.
-func (p place) choose(step int64) (*ckpt.RunManifest, error) {
-	if step == newestStep {
-		m, _, err := ckpt.Newest(p.fs, p.dir)
-		return m, err
-	}
-	if step < 0 {
-		return nil, fmt.Errorf("%w: --step %d: no step is negative; leave it away for the newest checkpoint", kintsugi.ErrUsage, step)
-	}
-	names, err := ckpt.List(p.fs, p.dir)
-	if err != nil {
-		return nil, err
-	}
-	steps := make([]string, 0, len(names))
-	for _, name := range names {
-		m, err := ckpt.Read(p.fs, p.dir, name)
-		switch {
-		case errors.Is(err, kintsugi.ErrCorrupt):
-			continue
-		case err != nil:
-			return nil, err
-		case m.Step == kintsugi.Step(step):
-			return m, nil
-		}
-		steps = append(steps, strconv.FormatUint(uint64(m.Step), 10))
-	}
-	if len(steps) == 0 {
-		return nil, fmt.Errorf("%s: %w", p.name, ckpt.ErrNoCheckpoint)
-	}
-	return nil, fmt.Errorf("%w: --step %d: %s has whole checkpoints of steps %s", kintsugi.ErrUsage, step, p.name, strings.Join(steps, ", "))
-}
-
-// whole reads a whole checkpoint into memory.
-func (p place) whole(cmd *cobra.Command, m *ckpt.RunManifest) (*ckpt.Flat, error) {
-	layout, err := kintsugi.NewLayout(m.Tensors)
-	if err != nil {
-		return nil, err
-	}
-	flat, err := ckpt.NewFlat(layout, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}, m.Rule)
-	if err != nil {
-		return nil, err
-	}
-	return flat, ckpt.Restore(cmd.Context(), p.fs, p.dir, m, layout, flat.Range, flat.Place)
+// exporting is the command that writes the parameters of a checkpoint to a file.
+type exporting struct {
+	choice
+	out   string
+	state bool
 }
 
 func checkpointExportCommand() *cobra.Command {
-	out, step, state := "", int64(newestStep), false
+	e := &exporting{}
 	cmd := &cobra.Command{
 		Use: "export PATH", Short: "Write the parameters of a checkpoint as safetensors or NPZ", Args: oneArg("run folder, checkpoint folder or s3:// place"),
-		Example: "  kintsugi checkpoint export runs/mnist --out mnist.safetensors\n  kintsugi checkpoint export runs/mnist --step 500 --out mnist.npz",
-		RunE:    func(cmd *cobra.Command, args []string) error { return exportCheckpoint(cmd, args[0], out, step, state) },
+		Example: "  kintsugi checkpoint export runs/mnist --out mnist.safetensors\n" +
+			"  kintsugi checkpoint export runs/mnist --step 500 --out mnist.npz\n" +
+			"  kintsugi checkpoint export runs/mnist --average 5 --out mean.safetensors",
+		RunE: func(cmd *cobra.Command, args []string) error { return e.command(cmd, args[0]) },
 	}
-	cmd.Flags().StringVar(&out, "out", "", "file to write, which must not exist; its ending, .safetensors or .npz, says the format")
-	cmd.Flags().Int64Var(&step, "step", step, "step of the checkpoint; -1: the newest that is whole")
-	cmd.Flags().BoolVar(&state, "state", false, "the optimizer's state too, as optimizer.0.NAME and optimizer.1.NAME")
+	e.register(cmd.Flags())
+	cmd.Flags().StringVar(&e.out, "out", "", "file to write, which must not exist; its ending, .safetensors or .npz, says the format")
+	cmd.Flags().BoolVar(&e.state, "state", false, "the optimizer's state too, as optimizer.0.NAME and optimizer.1.NAME")
 	return cmd
 }
 
-func exportCheckpoint(cmd *cobra.Command, path, out string, step int64, state bool) error {
+func (e *exporting) command(cmd *cobra.Command, path string) error {
 	write := export.Safetensors
-	switch filepath.Ext(out) {
+	switch filepath.Ext(e.out) {
 	case ".safetensors":
 	case ".npz":
 		write = export.NPZ
 	default:
-		return fmt.Errorf("%w: --out %q: name a file that ends in .safetensors or .npz", kintsugi.ErrUsage, out)
+		return fmt.Errorf("%w: --out %q: name a file that ends in .safetensors or .npz", kintsugi.ErrUsage, e.out)
+	}
+	if e.state && e.average > 1 {
+		return fmt.Errorf("%w: --state: there is no mean of the optimizer's state; leave it or --average away", kintsugi.ErrUsage)
 	}
 	at, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}
-	m, err := at.choose(step)
+	of, err := at.chosen(e.choice)
 	if err != nil {
 		return err
 	}
-	flat, err := at.whole(cmd, m)
+	m := of[0]
+	tensors, err := e.tensors(cmd.Context(), at, of)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(out); err == nil {
-		return fmt.Errorf("%w: --out %s exists", kintsugi.ErrUsage, out)
+	if _, err := os.Stat(e.out); err == nil {
+		return fmt.Errorf("%w: --out %s exists", kintsugi.ErrUsage, e.out)
 	}
-	tensors := exported(flat, state)
 	metadata := map[string]string{
 		"format": "kintsugi", "model": m.Model, "step": strconv.FormatUint(uint64(m.Step), 10), "line": strconv.FormatUint(uint64(m.Line), 10),
 		"seed": strconv.FormatUint(m.Seed, 10), "fingerprint": fmt.Sprintf("%016x", uint64(m.Fingerprint)),
 	}
-	if err := record.WriteFile(out, func(w io.Writer) error { return write(w, tensors, metadata) }); err != nil {
-		return fmt.Errorf("--out %s: %w", out, err)
+	if len(of) > 1 {
+		metadata["mean_of_steps"] = stepsOf(of)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d tensors of step %d\n", out, len(tensors), m.Step)
+	if err := record.WriteFile(e.out, func(w io.Writer) error { return write(w, tensors, metadata) }); err != nil {
+		return fmt.Errorf("--out %s: %w", e.out, err)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d tensors of %s\n", e.out, len(tensors), whichSteps(of))
 	return nil
 }
 
-// exported returns the tensors of a model, and with state those of its optimizer.
-func exported(flat *ckpt.Flat, state bool) []export.Tensor {
+// tensors reads the tensors that are to be written.
+func (e *exporting) tensors(ctx context.Context, at place, of []*ckpt.RunManifest) ([]export.Tensor, error) {
+	if e.state {
+		flat, err := at.whole(ctx, of[0])
+		if err != nil {
+			return nil, err
+		}
+		return exported(flat), nil
+	}
+	layout, params, err := at.params(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	return tensorsOf(layout, "", params), nil
+}
+
+// exported returns the tensors of a model and of its optimizer.
+func exported(flat *ckpt.Flat) []export.Tensor {
 	all := tensorsOf(flat.Layout, "", flat.Params)
 	for i, values := range flat.State {
-		if state && values != nil {
+		if values != nil {
 			all = append(all, tensorsOf(flat.Layout, fmt.Sprintf("optimizer.%d.", i), values)...)
 		}
 	}

@@ -69,7 +69,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err := t.fresh(cmd.Context()); err != nil {
 		return err
 	}
-	flat, err := from.whole(cmd, m)
+	flat, err := from.whole(cmd.Context(), m)
 	if err != nil {
 		return err
 	}
@@ -99,11 +99,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	t := &training{}
 	t.register(newFlagSet("restore"))
-	config := cmp.Or(r.config, filepath.Join(path, configFile))
-	if _, err := os.Stat(config); err != nil {
-		return nil, nil, fmt.Errorf("%w: %s is no run folder: say with --config which settings the new run has: %w", kintsugi.ErrUsage, path, err)
-	}
-	if err := loadFile(t.flags, config); err != nil {
+	if err := t.ofRun(path, r.config, "say with --config which settings the new run has"); err != nil {
 		return nil, nil, err
 	}
 	if faults, ok := t.flags.Lookup("fault").Value.(pflag.SliceValue); ok {
@@ -120,6 +116,16 @@ func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	}
 	prob, err := describe(&t.settings)
 	return t, prob, err
+}
+
+// ofRun sets what is not set yet to the settings of the run in path, or to those of a file. If there
+// is neither, the error ends with advice.
+func (t *training) ofRun(path, file, advice string) error {
+	config := cmp.Or(file, filepath.Join(path, configFile))
+	if _, err := os.Stat(config); err != nil {
+		return fmt.Errorf("%w: %s is no run folder: %s: %w", kintsugi.ErrUsage, path, advice, err)
+	}
+	return loadFile(t.flags, config)
 }
 
 // beginsWith begins the note in a run that starts from a checkpoint. Such a run cannot begin before

@@ -173,7 +173,7 @@ func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	params, err := readParams(t.Context(), layout, at, m)
+	params, err := ckpt.Params(t.Context(), at.fs, at.dir, layout, m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -395,7 +395,7 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	if m.Step != done.Step {
 		return fmt.Errorf("the run ended at step %d, but its last checkpoint is of step %d; see the checkpoint events in %s", done.Step, m.Step, r.Out)
 	}
-	params, err := readParams(ctx, r.problem.layout, at, m)
+	params, err := ckpt.Params(ctx, at.fs, at.dir, r.problem.layout, m)
 	if err != nil {
 		return err
 	}
@@ -412,15 +412,4 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 		Line: uint64(m.Line), Step: uint64(m.Step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: ev.examples(),
 	}, params)
 	return nil
-}
-
-// readParams reads the parameters of a checkpoint.
-func readParams(ctx context.Context, l *kintsugi.Layout, at place, m *ckpt.RunManifest) ([]float32, error) {
-	params := make([]float32, l.Values)
-	to := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
-		chunk := l.Chunks[c.Chunk]
-		return ckpt.Arrays{Params: params[chunk.Lo:chunk.Hi]}, nil
-	}
-	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}
-	return params, ckpt.Restore(ctx, at.fs, at.dir, m, l, all, to)
 }

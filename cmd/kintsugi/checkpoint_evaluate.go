@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// evaluating is the command that evaluates a checkpoint on the test set.
+type evaluating struct {
+	choice
+	config, dataDir, device string
+}
+
+func checkpointEvaluateCommand() *cobra.Command {
+	e := &evaluating{}
+	cmd := &cobra.Command{
+		Use: "evaluate PATH", Short: "Evaluate a checkpoint, or a mean of some, on the test set", Args: oneArg("run folder, checkpoint folder or s3:// place"),
+		Long: "Evaluate computes the loss of a checkpoint on the test set, and the accuracy if the model has one, with the settings of its\n" +
+			"run: what the run would have recorded at that step. A program evaluates its own model. Nothing in PATH is changed.",
+		Example: "  kintsugi checkpoint evaluate runs/mnist\n" +
+			"  kintsugi checkpoint evaluate runs/mnist --step 500\n" +
+			"  kintsugi checkpoint evaluate runs/mnist --average 5\n" +
+			"  kintsugi checkpoint evaluate s3://models/mnist --config runs/mnist/config.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error { return e.command(cmd, args[0]) },
+	}
+	f := cmd.Flags()
+	e.register(f)
+	f.StringVar(&e.config, "config", "", "YAML file of settings (default: that of the run in PATH)")
+	f.StringVar(&e.dataDir, "data-dir", "", "folder that holds the data set (default: as the run has)")
+	f.StringVar(&e.device, "device", "", "where to compute, as for train (default: as the run has)")
+	return cmd
+}
+
+func (e *evaluating) command(cmd *cobra.Command, path string) (err error) {
+	at, err := checkpointsOf(cmd, path)
+	if err != nil {
+		return err
+	}
+	of, err := at.chosen(e.choice)
+	if err != nil {
+		return err
+	}
+	t, p, err := e.settings(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := of[0].Fits(p.layout); err != nil {
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	ev, err := p.evaluator(&t.settings)
+	if err != nil {
+		return err
+	}
+	if ev == nil {
+		return fmt.Errorf("%w: %s has no evaluation: neither a test set nor a program that evaluates", kintsugi.ErrUsage, t.Model)
+	}
+	defer func() { err = errors.Join(err, ev.close()) }()
+	_, params, err := at.params(cmd.Context(), of)
+	if err != nil {
+		return err
+	}
+	done := meanwhile(func(took time.Duration) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "kintsugi: still evaluating %s, after %v\n", whichSteps(of), took)
+	})
+	loss, accuracy, err := ev.evaluate(cmd.Context(), params)
+	done()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %s%s", t.Model, t.Data, whichSteps(of), cmp.Or(p.quality(loss), fmt.Sprintf(", test loss %.5g", loss)))
+	if !math.IsNaN(accuracy) {
+		fmt.Fprintf(cmd.OutOrStdout(), ", test accuracy %.4f", accuracy)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), ", %d examples\n", ev.examples())
+	return nil
+}
+
+// settings returns the settings of the run, and its model and data.
+func (e *evaluating) settings(path string) (*training, *problem, error) {
+	t := &training{}
+	t.register(newFlagSet("evaluate"))
+	for flag, value := range map[string]string{"data-dir": e.dataDir, "device": e.device} {
+		if value == "" {
+			continue
+		}
+		if err := t.flags.Set(flag, value); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := t.ofRun(path, e.config, "say with --config which settings it has"); err != nil {
+		return nil, nil, err
+	}
+	t.Described = filepath.Join(filepath.Dir(cmp.Or(e.config, filepath.Join(path, configFile))), describedFile)
+	if _, err := os.Stat(t.Described); err != nil {
+		t.Described = "" // the program is asked, if there is one
+	}
+	if err := t.check(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := useBLAS(&t.settings); err != nil {
+		return nil, nil, err
+	}
+	p, err := describe(&t.settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.open(&t.settings); err != nil {
+		return nil, nil, errors.Join(err, p.close())
+	}
+	return t, p, nil
+}
