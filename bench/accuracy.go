@@ -68,20 +68,20 @@ func quality(measure string, loss, accuracy float64) float64 {
 // standard deviation; the mean loss there, which for a model of text is in nats per character; and
 // the qualities of a plain loop, if that was measured.
 type AccuracyRow struct {
-	Name      string    `json:"name"`
-	Model     string    `json:"model"`
-	Measure   string    `json:"measure"` // larger accuracies are better, and smaller RMSE, perplexities and nats
-	Seeds     int       `json:"seeds"`
-	Accuracy  []float64 `json:"accuracy"`
-	Mean      float64   `json:"mean"`
-	Deviation float64   `json:"deviation"` // sample standard deviation
-	Loss      float64   `json:"test_loss"` // mean over the seeds
-	Seconds   float64   `json:"seconds"`   // mean wall clock of a run
-	Steps     uint64    `json:"steps"`
+	Name      string        `json:"name"`
+	Model     string        `json:"model"`
+	Measure   string        `json:"measure"` // larger accuracies are better, and smaller RMSE, perplexities and nats
+	Seeds     int           `json:"seeds"`
+	Accuracy  []float64     `json:"accuracy"`
+	Mean      float64       `json:"mean"`
+	Deviation record.Number `json:"deviation"` // sample standard deviation; unknown for one seed
+	Loss      float64       `json:"test_loss"` // mean over the seeds
+	Seconds   float64       `json:"seconds"`   // mean wall clock of a run
+	Steps     uint64        `json:"steps"`
 
-	Plain          []float64 `json:"plain,omitempty"`
-	PlainMean      float64   `json:"plain_mean,omitempty"`
-	PlainDeviation float64   `json:"plain_deviation,omitempty"`
+	Plain          []float64     `json:"plain,omitempty"`
+	PlainMean      float64       `json:"plain_mean,omitempty"`
+	PlainDeviation record.Number `json:"plain_deviation,omitempty"`
 }
 
 // Worst returns the quality of the worst seed.
@@ -113,7 +113,9 @@ func Accuracy(ctx context.Context, cfg AccuracyConfig) ([]AccuracyRow, error) {
 				return nil, err
 			}
 		}
-		row.PlainMean, row.PlainDeviation = meanDeviation(row.Plain)
+		if row.Plain != nil {
+			row.PlainMean, row.PlainDeviation = meanDeviation(row.Plain)
+		}
 		row.Mean, row.Deviation = meanDeviation(row.Accuracy)
 		rows = append(rows, row)
 	}
@@ -143,12 +145,18 @@ func (cfg *AccuracyConfig) run(ctx context.Context, model string, seed int) (rec
 	return run.Summary, nil
 }
 
-func meanDeviation(x []float64) (mean, deviation float64) {
+// meanDeviation returns the mean and the sample standard deviation, which is unknown if there are
+// fewer than two values.
+func meanDeviation(x []float64) (mean float64, deviation record.Number) {
 	for _, v := range x {
 		mean += v / float64(len(x))
 	}
-	for _, v := range x {
-		deviation += (v - mean) * (v - mean)
+	if len(x) < 2 {
+		return mean, record.Unknown()
 	}
-	return mean, math.Sqrt(deviation / math.Max(1, float64(len(x)-1)))
+	squares := 0.0
+	for _, v := range x {
+		squares += (v - mean) * (v - mean)
+	}
+	return mean, record.Number(math.Sqrt(squares / float64(len(x)-1)))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -75,9 +76,9 @@ type CodecsRow struct {
 	Momentum     float64        `json:"momentum"`
 	Accuracy     []float64      `json:"accuracy"` // by seed, at the end of the run
 	Mean         float64        `json:"mean"`
-	Deviation    float64        `json:"deviation"`         // of one run: sample standard deviation
-	Points       float64        `json:"points_above_fp32"` // hundredths of accuracy, mean over the seeds
-	PointsError  float64        `json:"points_error"`      // standard error of that mean
+	Deviation    record.Number  `json:"deviation"`         // of one run: sample standard deviation; unknown for one seed
+	Points       record.Number  `json:"points_above_fp32"` // hundredths of accuracy, mean over the seeds; unknown without fp32
+	PointsError  record.Number  `json:"points_error"`      // standard error of that mean
 	BytesPushed  uint64         `json:"bytes_pushed"`      // per run, including headers
 	FP32Bytes    uint64         `json:"fp32_bytes_pushed"` // per run that sends float32
 	BytesPerStep float64        `json:"bytes_per_gradient"`
@@ -221,10 +222,10 @@ func (row *CodecsRow) add(r *codecsRun) {
 }
 
 // compare computes how far each row is from fp32 on the same problem, if that was measured.
-// Otherwise the fields stay 0, since JSON has no NaN.
 func compare(rows []CodecsRow) {
 	for i := range rows {
 		row := &rows[i]
+		row.Points, row.PointsError = record.Unknown(), record.Unknown()
 		at := slices.IndexFunc(rows, func(o CodecsRow) bool { return o.Codec == "fp32" && o.Model == row.Model && o.Data == row.Data })
 		if at < 0 {
 			continue
@@ -233,9 +234,8 @@ func compare(rows []CodecsRow) {
 		for s, a := range row.Accuracy {
 			points = append(points, 100*(a-rows[at].Accuracy[s]))
 		}
-		var deviation float64
-		row.Points, deviation = meanDeviation(points)
-		row.PointsError = deviation / math.Sqrt(float64(len(points)))
+		mean, deviation := meanDeviation(points)
+		row.Points, row.PointsError = record.Number(mean), deviation/record.Number(math.Sqrt(float64(len(points))))
 	}
 }
 

@@ -111,7 +111,7 @@ func TestCodecsAreCompared(t *testing.T) {
 		r := rows[i]
 		smaller := float64(r.FP32Bytes) / float64(r.BytesPushed)
 		last := r.Curve[len(r.Curve)-1]
-		if smaller < want.least || smaller > want.most || math.Abs(r.Points) > want.points || len(r.Accuracy) != 2 || len(r.Curve) != moments ||
+		if smaller < want.least || smaller > want.most || math.Abs(float64(r.Points)) > want.points || len(r.Accuracy) != 2 || len(r.Curve) != moments ||
 			last.Step != 80 || last.Accuracy != r.Mean {
 			t.Errorf("%s: %.1f times smaller, %+v", r.Codec, smaller, r)
 		}

@@ -60,7 +60,11 @@ func Consistency(ctx context.Context, cfg ConsistencyConfig) ([]ConsistencyRow, 
 			row.Late += uint64(s.Late)
 		}
 		row.Steps, row.Seconds = crossing(run, cfg.Target)
-		fmt.Fprintf(cfg.Progress, "%s: %.2f after %.0f steps and %.1f s\n", p, cfg.Target, float64(row.Steps), float64(row.Seconds))
+		if row.Steps.Known() {
+			fmt.Fprintf(cfg.Progress, "%s: %.2f after %.0f steps and %.1f s\n", p, cfg.Target, float64(row.Steps), float64(row.Seconds))
+		} else {
+			fmt.Fprintf(cfg.Progress, "%s: not %.2f in %d steps\n", p, cfg.Target, row.AllSteps)
+		}
 		rows = append(rows, row)
 	}
 	return rows, nil

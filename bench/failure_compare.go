@@ -49,11 +49,8 @@ func (r *FailureRow) above(o *FailureRow, by func(FailurePoint) float64) (points
 	if len(list) > 0 {
 		points = record.Number(mean(list))
 	}
-	if len(list) > 1 {
-		_, d := meanDeviation(list)
-		deviation = record.Number(d / math.Sqrt(float64(len(list))))
-	}
-	return points, deviation
+	_, deviation = meanDeviation(list)
+	return points, deviation / record.Number(math.Sqrt(float64(len(list))))
 }
 
 // lastPart is the fraction of a run after which its evaluations count as its end: a single one is

@@ -167,11 +167,8 @@ func (r *FailureRow) of(f func(x *FailureRun) float64) (list []float64) {
 
 func (r *FailureRow) spread(f func(x *FailureRun) float64) (mean, deviation record.Number) {
 	list := r.of(f)
-	if len(list) < 2 {
-		return average(list), record.Unknown()
-	}
-	m, d := meanDeviation(list)
-	return record.Number(m), record.Number(d)
+	_, deviation = meanDeviation(list)
+	return average(list), deviation
 }
 
 func average(list []float64) record.Number {

@@ -38,8 +38,8 @@ func accuracyTable(rows []FailureRow) Table {
 			"PAPER: BEFORE → AFTER", "AWAY s", "FINAL"},
 	}
 	for _, r := range rows {
-		line := []string{fmt.Sprint(r.Kills), r.Preset, arrows(r.Before, r.After), figures("%.1f", r.Gap), figures("%.0f", []record.Number{r.Redone}),
-			figures("%.0f", []record.Number{r.Stays60}), figures("%.0f", []record.Number{r.Stays70}), plusMinus("%.3f", r.Final, r.Deviation),
+		line := []string{fmt.Sprint(r.Kills), r.Preset, arrows(r.Before, r.After), figures("%.1f", r.Gap), r.Redone.Text("%.0f"),
+			r.Stays60.Text("%.0f"), r.Stays70.Text("%.0f"), plusMinus("%.3f", r.Final, r.Deviation),
 			plusMinus("%+.1f", r.OfUndisturbed, r.OfUndisturbedError), plusMinus("%+.1f", r.OfCheckpoint, r.OfCheckpointError), fmt.Sprint(r.Seeds)}
 		if p := r.Paper; p != nil {
 			line = append(line, arrows(known64(p.Before), known64(p.After)), figures("%.0f", known64(p.Gap)), fmt.Sprintf("%.3f", p.Final))
@@ -65,10 +65,9 @@ func effortTable(rows []FailureRow) Table {
 		return fmt.Sprintf(format, v)
 	}
 	for _, r := range rows {
-		one := func(format string, v record.Number) string { return figures(format, []record.Number{v}) }
-		line := []string{fmt.Sprint(r.Kills), r.Preset, one("%.0f", r.Seconds), one("%.0f", r.Gradients), figures("%.0f", r.Pending), one("%.2f", r.Useful),
-			one("%.2f", r.Busy), one("%.2f", r.BusyOutage), one("%.0f", r.ServerMB), one("%.0f", r.WorkerMB), one("%.0f", r.NodeSeconds), one("%.2f", r.PerPoint),
-			one("%.3f", r.SteadyTax), one("%.3f", r.FailureTax), one("%.0f", r.CPUSeconds), one("%.5f", r.Money), one("%.7f", r.MoneyPoint)}
+		line := []string{fmt.Sprint(r.Kills), r.Preset, r.Seconds.Text("%.0f"), r.Gradients.Text("%.0f"), figures("%.0f", r.Pending), r.Useful.Text("%.2f"),
+			r.Busy.Text("%.2f"), r.BusyOutage.Text("%.2f"), r.ServerMB.Text("%.0f"), r.WorkerMB.Text("%.0f"), r.NodeSeconds.Text("%.0f"), r.PerPoint.Text("%.2f"),
+			r.SteadyTax.Text("%.3f"), r.FailureTax.Text("%.3f"), r.CPUSeconds.Text("%.0f"), r.Money.Text("%.5f"), r.MoneyPoint.Text("%.7f")}
 		if p := r.Paper; p != nil {
 			line = append(line, none(float64(p.Gradients), "%.0f"), none(p.Pending, "%.0f"), none(p.Busy, "%.2f"), none(p.MB, "%.0f"))
 		} else {
@@ -219,17 +218,13 @@ func quotients(rows []FailureRow, of func(FailureRow) record.Number) string {
 func figures(format string, list []record.Number) string {
 	var words []string
 	for _, v := range list {
-		if v.Known() {
-			words = append(words, fmt.Sprintf(format, float64(v)))
-		} else {
-			words = append(words, "–")
-		}
+		words = append(words, v.Text(format))
 	}
 	return strings.Join(words, ", ")
 }
 
 func plusMinus(format string, v, deviation record.Number) string {
-	text := figures(format, []record.Number{v})
+	text := v.Text(format)
 	if deviation.Known() {
 		text += " ± " + strings.TrimPrefix(fmt.Sprintf(strings.ReplaceAll(format, "+", ""), float64(deviation)), "+")
 	}

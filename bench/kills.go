@@ -105,7 +105,7 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	mean, deviation := meanDeviation(calm)
 	var rows []KillsRow
 	for i, row := range cfg.victims() {
-		row.Mean, row.Allowed = mean, 3*deviation
+		row.Mean, row.Allowed = mean, 3*float64(deviation)
 		k, err := cfg.run(ctx, row.Seed, row.faults)
 		if err != nil {
 			return rows, fmt.Errorf("%s, seed %d: %w", row.Fault, row.Seed, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 
@@ -51,18 +50,10 @@ type OverheadRow struct {
 
 // Overhead makes all runs in turn.
 func Overhead(ctx context.Context, cfg OverheadConfig) ([]OverheadRow, error) {
-	type cell struct{ fraction, limit string }
-	var cells []cell
-	for _, f := range cfg.Fractions {
-		for i, limit := range cfg.Limits {
-			if f != "off" || i == 0 { // without saves, the store does not matter
-				cells = append(cells, cell{f, limit})
-			}
-		}
-	}
+	cells := cfg.cells()
 	measured := make([][]OverheadRow, len(cells))
 	for round := range cfg.Rounds {
-		off := math.NaN()
+		off := 0.0
 		for i, c := range cells {
 			run, err := cfg.run(ctx, c.fraction, c.limit)
 			if err != nil {
@@ -96,6 +87,23 @@ func Overhead(ctx context.Context, cfg OverheadConfig) ([]OverheadRow, error) {
 		rows = append(rows, r)
 	}
 	return rows, nil
+}
+
+// overheadCell is what one row measures.
+type overheadCell struct{ fraction, limit string }
+
+// cells returns what is measured in a round, in this order. The run without a running checkpoint
+// comes first, whether it is named or not: the others are compared with it.
+func (cfg *OverheadConfig) cells() []overheadCell {
+	cells := []overheadCell{{"off", cfg.Limits[0]}} // without saves, the store does not matter
+	for _, f := range cfg.Fractions {
+		for _, limit := range cfg.Limits {
+			if c := (overheadCell{f, limit}); f != "off" && !slices.Contains(cells, c) {
+				cells = append(cells, c)
+			}
+		}
+	}
+	return cells
 }
 
 func orFree(limit string) string {

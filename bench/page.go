@@ -2,7 +2,6 @@ package bench
 
 import (
 	"embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"os"
@@ -30,7 +29,7 @@ func writeExperiment(dir, name string, table, view any) (page string, err error)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)
 	}
-	text, err := json.MarshalIndent(table, "", "  ")
+	text, err := JSON(table)
 	if err != nil {
 		return "", err
 	}

@@ -217,7 +217,7 @@ func studentInterval(x []float64) (mean, low, high record.Number) {
 	if len(x) == 1 {
 		return record.Number(m), record.Unknown(), record.Unknown()
 	}
-	half := distuv.StudentsT{Sigma: 1, Nu: float64(len(x) - 1)}.Quantile(0.975) * deviation / math.Sqrt(float64(len(x)))
+	half := distuv.StudentsT{Sigma: 1, Nu: float64(len(x) - 1)}.Quantile(0.975) * float64(deviation) / math.Sqrt(float64(len(x)))
 	return record.Number(m), record.Number(m - half), record.Number(m + half)
 }
 

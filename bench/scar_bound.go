@@ -112,7 +112,7 @@ func scarNorm(rng *rand.Rand, share float64, draws int) ScarNorm {
 		}
 	}
 	mean, deviation := meanDeviation(ratios)
-	return ScarNorm{Share: share, Ratio: mean, Sigmas: (mean - 1) / deviation * math.Sqrt(float64(draws))}
+	return ScarNorm{Share: share, Ratio: mean, Sigmas: (mean - 1) / float64(deviation) * math.Sqrt(float64(draws))}
 }
 
 // scarBoundView is the figure of the bounds.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -48,9 +49,12 @@ type TaxRow struct {
 	Ratio    float64 `json:"ratio"` // to the unprotected run of the same round
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
-	CPU      float64 `json:"cpu_ms_per_step"` // of all processes
-	CPURatio float64 `json:"cpu_ratio"`
-	Cores    float64 `json:"cores"` // mean number of busy cores
+
+	// CPU is that of all processes, CPURatio its ratio to the unprotected run, and Cores the mean
+	// number of busy cores. They are unknown if runs are so short that the start takes more.
+	CPU      record.Number `json:"cpu_ms_per_step"`
+	CPURatio record.Number `json:"cpu_ratio"`
+	Cores    record.Number `json:"cores"`
 
 	// Extra is how much longer a step takes than in the unprotected run. Contention is the fraction
 	// of it that the additional CPU time alone would explain; it is unknown if the step does not
@@ -91,7 +95,7 @@ func Tax(ctx context.Context, cfg TaxConfig) ([]TaxRow, error) {
 				return nil, err
 			}
 			measured[i] = append(measured[i], m)
-			fmt.Fprintf(cfg.Progress, "round %d of %d, %s: %.1f steps/s, %.2f ms of processors a step\n", round+1, cfg.Rounds, m.Name, m.Steps, m.CPU)
+			fmt.Fprintf(cfg.Progress, "round %d of %d, %s: %.1f steps/s, %s ms of processors a step\n", round+1, cfg.Rounds, m.Name, m.Steps, m.CPU.Text("%.2f"))
 		}
 	}
 	for i := range rows {
@@ -155,7 +159,9 @@ func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow,
 	}
 	a, b := run.Steps[first], run.Steps[len(run.Steps)-1]
 	r.Steps = float64(len(run.Steps)-1-first) / (b.Seconds - a.Seconds)
-	r.CPU = 1e3 * (all - start) / float64(cfg.Steps-startSteps)
+	if r.CPU = record.Unknown(); all > start {
+		r.CPU = record.Number(1e3 * (all - start) / float64(cfg.Steps-startSteps))
+	}
 	return r, nil
 }
 
@@ -180,15 +186,18 @@ func (r *TaxRow) fill(rounds, base []TaxRow, processors int) {
 	longer, shared := 0.0, 0.0 // milliseconds per step, summed over the rounds so that noise cancels
 	for i, m := range rounds {
 		longer += 1e3/m.Steps - 1e3/base[i].Steps
-		shared += (m.CPU - base[i].CPU) / float64(processors)
 		steps, ratio = append(steps, m.Steps), append(ratio, m.Steps/base[i].Steps)
-		cpu, cpuRatio = append(cpu, m.CPU), append(cpuRatio, m.CPU/base[i].CPU)
-		cores = append(cores, m.CPU*m.Steps/1e3)
+		of, without := float64(m.CPU), float64(base[i].CPU)
+		shared += (of - without) / float64(processors)
+		cpu, cpuRatio, cores = append(cpu, of), append(cpuRatio, of/without), append(cores, of*m.Steps/1e3)
 	}
-	r.Rounds, r.Steps, r.CPU, r.CPURatio, r.Cores = len(rounds), median(steps), median(cpu), median(cpuRatio), median(cores)
+	r.Rounds, r.Steps = len(rounds), median(steps)
+	if r.CPU, r.CPURatio, r.Cores = record.Unknown(), record.Unknown(), record.Unknown(); !math.IsNaN(shared) { // each round has them
+		r.CPU, r.CPURatio, r.Cores = record.Number(median(cpu)), record.Number(median(cpuRatio)), record.Number(median(cores))
+	}
 	r.Ratio, r.RatioMin, r.RatioMax = median(ratio), slices.Min(ratio), slices.Max(ratio)
 	r.Extra, r.Contention, r.Apart = longer/float64(len(rounds)), record.Unknown(), record.Unknown()
-	if longer > 0 {
+	if longer > 0 && !math.IsNaN(shared) {
 		part := min(1, max(0, shared/longer))
 		r.Contention, r.Apart = record.Number(part), record.Number(1/(1+(1/r.Ratio-1)*(1-part)))
 	}

@@ -63,6 +63,10 @@ func TestWhatOfTheTaxIsOneMachineIsTold(t *testing.T) {
 	r.fill([]TaxRow{{Steps: 1e3 / 12., CPU: 27}}, base, 2) // more than the step becomes longer: cores were idle before
 	near("contention", r.Contention, 1)
 	near("without it", r.Apart, 1)
+	r.fill([]TaxRow{{Steps: 50, CPU: 19}, {Steps: 50, CPU: record.Unknown()}}, append(base, base...), 2)
+	if r.CPU.Known() || r.CPURatio.Known() || r.Cores.Known() || r.Contention.Known() || r.Ratio != 0.5 {
+		t.Errorf("a round whose start took more processors than all of the run: %+v", r)
+	}
 	r.fill([]TaxRow{{Steps: 101, CPU: 19}}, base, 2)
 	if r.Contention.Known() || r.Apart.Known() {
 		t.Errorf("a step that takes no longer has a contention of %v", r.Contention)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -147,17 +145,18 @@ func benchKillsCommand() *cobra.Command {
 				}
 				fmt.Fprintln(cmd.ErrOrStderr())
 			}
-			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
 			fmt.Fprintf(cmd.ErrOrStderr(), "killed, drawn with seed %d: %s\n", cfg.Seed, bench.States(rows))
 			damaged := 0
 			for _, r := range rows {
 				damaged += r.Damaged
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "published checkpoints have %d damaged places\n", damaged)
-			p50, p99, longest := bench.Recoveries(rows)
-			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", p50, p99, longest)
-			p50, p99, longest = bench.Recoveries(servers)
-			fmt.Fprintf(cmd.ErrOrStderr(), "; of a server: p50 %.3f s, p99 %.3f s, at most %.3f s\n", p50, p99, longest)
+			took := func(of string, rows []bench.KillsRow) {
+				p50, p99, longest := bench.Recoveries(rows)
+				fmt.Fprintln(cmd.ErrOrStderr(), dashed(fmt.Sprintf("from the kill of %s to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", of, p50, p99, longest)))
+			}
+			took("a process", rows)
+			took("a server", slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") }))
 			for _, r := range rows {
 				if !r.OK {
 					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost, loss %v, %d damaged places and parameters %s; calm runs end with %v ± %v, with its seed with parameters %s",
@@ -259,48 +258,6 @@ func trainLine(r bench.TrainRow) (text, benchfmt string) {
 	return fmt.Sprintf("%s\t%d\t%d\t%d\t%.1f\t%s\t%.1f\t%d\t%.2f (%.2f, %.2f)\t%s\t%.2f\t%.0f %%", r.Model, r.Parameters, r.Workers, r.Servers,
 			r.TrainStepsPerSec, before, r.LoopStepsPerSecond, r.Threads, r.Ratio, r.RatioMin, r.RatioMax, beforeRatio, 1e3*r.Copies, 100*r.Neither),
 		fmt.Sprintf("%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio %.3f neither", benchName(r.Name), r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio, r.Neither)
-}
-
-// benchName converts a name to one that benchstat accepts.
-func benchName(name string) string {
-	name = benchValue(name)
-	return "Benchmark" + strings.ToUpper(name[:1]) + name[1:]
-}
-
-// benchValue converts text to one word, as in the names of Go benchmarks.
-func benchValue(text string) string { return strings.NewReplacer(":", "_", " ", "_").Replace(text) }
-
-// checkFormat refuses a format that printRows does not know. It is called before minutes of
-// measuring.
-func checkFormat(format string) error {
-	if !slices.Contains([]string{"text", "json", "benchfmt"}, format) {
-		return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, format)
-	}
-	return nil
-}
-
-// printRows prints results as a table, as JSON or in the format of Go benchmarks.
-func printRows[R any](w io.Writer, format string, rows []R, header string, line func(R) (text, benchfmt string)) error {
-	switch format {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(rows)
-	case "benchfmt":
-		for _, r := range rows {
-			_, b := line(r)
-			fmt.Fprintln(w, b)
-		}
-		return nil
-	default:
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, header)
-		for _, r := range rows {
-			text, _ := line(r)
-			fmt.Fprintln(t, text)
-		}
-		return t.Flush()
-	}
 }
 
 type benchTrain struct {

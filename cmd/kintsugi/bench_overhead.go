@@ -52,7 +52,7 @@ func benchOverheadCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&cfg.Model, "model", "mlp", "model to train")
-	f.StringSliceVar(&cfg.Fractions, "fractions", []string{"off", "1", "1/2", "1/4", "1/8"}, "fractions to compare; off: no running checkpoint")
+	f.StringSliceVar(&cfg.Fractions, "fractions", []string{"off", "1", "1/2", "1/4", "1/8"}, "fractions to compare; off, no running checkpoint, is measured always")
 	f.StringSliceVar(&cfg.Limits, "limits", []string{"", "50MB/s"}, "what the store takes; empty: as it is")
 	f.IntVar(&cfg.Period, "period", 64, "steps in which the bytes of one model are saved")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")

@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
@@ -114,7 +115,7 @@ func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
 		fmt.Fprintf(table, "%v\t%.4f\t%.4f", way, before, back)
 		for _, losses := range after {
 			mean, deviation := stat.MeanStdDev(losses, nil)
-			fmt.Fprintf(table, "\t%.4f ± %.4f", mean, deviation)
+			fmt.Fprintf(table, "\t%.4f ± %s", mean, record.Number(deviation).Text("%.4f"))
 		}
 		fmt.Fprintf(table, "\t%.0f of %d\n", apart, s.seeds*uint64(s.workers))
 	}

@@ -40,6 +40,14 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 // Known reports whether n is a finite number.
 func (n Number) Known() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
 
+// Text formats n with a verb of package fmt. An unknown one is a dash.
+func (n Number) Text(format string) string {
+	if !n.Known() {
+		return "–"
+	}
+	return fmt.Sprintf(format, float64(n))
+}
+
 // Unknown returns the Number for a quantity that was not measured.
 func Unknown() Number { return Number(math.NaN()) }
 
