@@ -74,6 +74,9 @@
 //	                           coordinator sees what happened meanwhile.
 //	etcd dies and is back      Training goes on in the current view. Leases live on,  TestTheCoordinatorOutlivesARestartOfEtcd,
 //	                           and a failover waits.                                  etcd: TestARegistrationSurvivesARestartOfEtcdWithoutALapse
+//	etcd loses its data        Processes learn that they are forgotten and end. When  TestARunWhoseEtcdLosesItsDataGoesOnFromItsCheckpoint,
+//	                           they are started again, all shards restore the newest  etcd: TestALifeThatEtcdHasLostLearnsOfItAndTouchesNoOther,
+//	                           full checkpoint, on a new line.                        etcd: TestAnEtcdThatHasLostItsDataIsNoticed
 //	two coordinators believe   Only the one whose candidacy is still in etcd can put  etcd: TestTheNextCandidateLeadsWhenTheLeaderResigns
 //	that they lead             a view.
 //	two lives in one place     Only the later one counts, and the earlier one learns  etcd: TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt

@@ -93,7 +93,8 @@ func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 
 // inPlace calls work until it ends, or until a later process has taken the place, which is an
 // ErrUsage: two processes that are restarted would otherwise take the place from each other for
-// ever. If etcd is silent, it logs that, as others then take this process for dead.
+// ever. It also ends work if etcd has lost the run; the next life of the process then begins in the
+// etcd that is there. If etcd is silent, it logs that, as others then take this process for dead.
 func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -108,6 +109,9 @@ func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work fu
 				case s.State == etcd.Superseded:
 					cancel(errTaken)
 					return
+				case s.State == etcd.Forgotten:
+					cancel(errForgotten)
+					return
 				case s.State == etcd.Silent:
 					p.log.Warn("etcd does not answer: the others take this process for dead until it does")
 				case silent && s.State == etcd.Held:
@@ -118,10 +122,28 @@ func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work fu
 		}
 	}()
 	err := work(ctx)
-	if errors.Is(err, kintsugi.ErrFenced) || errors.Is(context.Cause(ctx), errTaken) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errForgotten):
+		return errForgotten
+	case errors.Is(err, kintsugi.ErrFenced), errors.Is(cause, errTaken):
 		return errTaken
 	}
 	return err
 }
+
+// emptied returns a channel that is closed when etcd has lost what it knew of the run.
+func emptied(ctx context.Context, client *etcd.Client) <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		if client.Emptied(ctx) {
+			close(c)
+		}
+	}()
+	return c
+}
+
+// errForgotten ends a process whose etcd has come back without its data: it would wait there for
+// views that nobody makes.
+var errForgotten = errors.New("etcd has lost what it knew of this run: start this process again, as all others; the run then goes on from its newest checkpoint")
 
 var errTaken = fmt.Errorf("%w: a process that was started later has the place of this one, which ends: start each --index once in a --run", kintsugi.ErrUsage)

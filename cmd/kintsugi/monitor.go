@@ -117,18 +117,21 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	if n := len(evaluations); n > 0 {
 		w.evaluation = evaluations[n-1]
 	}
-	done := m.follow(ctx, w, lis, there)
+	done, err := m.follow(ctx, w, lis, there)
 	w.mu.Lock()
 	w.display.Close(w.meter.At(time.Now()))
 	w.mu.Unlock()
 	reason := done.Reason
-	if reason == "" {
+	switch {
+	case err != nil:
+		reason = err.Error()
+	case reason == "":
 		reason = "its monitor was ended; the run goes on"
 	}
 	run, recErr := rec.Finish(time.Now(), reason)
 	page, drawErr := report.DrawRun(run)
 	w.print(stdout, run.Summary, done, "", page)
-	return errors.Join(recErr, drawErr)
+	return errors.Join(err, recErr, drawErr)
 }
 
 // record opens the folder of the run, and returns the earlier record in it; nil: there is none.
@@ -182,8 +185,8 @@ func tells(ctx context.Context, v kintsugi.View, creds *mtls.Credentials) bool {
 }
 
 // follow watches the run until it is over, or ctx ends. there are the processes that were in their
-// places when the record ended.
-func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, there presence) kintsugi.Done {
+// places when the record ended. The error is errForgotten.
+func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, there presence) (kintsugi.Done, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -226,9 +229,11 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 		case <-evaluated:
 		case <-ctx.Done():
 		}
-		return d
+		return d, nil
+	case <-emptied(ctx, w.client):
+		return kintsugi.Done{}, errForgotten
 	case <-ctx.Done():
-		return kintsugi.Done{}
+		return kintsugi.Done{}, nil
 	}
 }
 

@@ -180,6 +180,8 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 // over waits until the run is over or cannot go on.
 func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, error) {
 	select {
+	case <-emptied(ctx, r.client): // only an etcd of --etcd may be
+		return kintsugi.Done{}, fmt.Errorf("etcd has lost what it knew of this run; go on with: kintsugi train --resume %s", r.Out)
 	case d, ok := <-r.client.WatchDone(ctx):
 		if !ok {
 			return d, ctx.Err()

@@ -5,7 +5,7 @@
 // several that hold the same keys (Ensemble), or one that somebody else runs. It stores a few small
 // keys per run, never a tensor, and nothing that changes with every step:
 //
-//	/kintsugi/<run>/life/<kind>/<index>     how many lives the place has had: the last incarnation
+//	/kintsugi/<run>/life/<kind>/<index>     the newest life of the place: its incarnation, and a mark
 //	/kintsugi/<run>/member/<kind>/<index>   the life that fills the place now; goes when its lease lapses
 //	/kintsugi/<run>/left/<kind>/<index>     the newest life of the place that left after a notice
 //	/kintsugi/<run>/id                      a random name that no other run has, in whatever etcd

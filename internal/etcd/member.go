@@ -46,6 +46,13 @@ type record struct {
 	Value       json.RawMessage      `json:"value"`
 }
 
+// life is what is stored of the newest life of a place. Without the mark, a life could be taken for
+// one of the same incarnation if etcd has lost its data, and incarnations begin again.
+type life struct {
+	Incarnation kintsugi.Incarnation `json:"incarnation"`
+	Mark        string               `json:"mark"` // random
+}
+
 func lifeKey(k Kind, index uint32) string   { return fmt.Sprintf("life/%s/%d", k, index) }
 func memberKey(k Kind, index uint32) string { return fmt.Sprintf("member/%s/%d", k, index) }
 func leftKey(k Kind, index uint32) string   { return fmt.Sprintf("left/%s/%d", k, index) }

@@ -1,7 +1,9 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +20,7 @@ import (
 type State uint8
 
 // The states. A registration begins as Held, and may alternate between Held and Silent. The other
-// two states are final.
+// states are final.
 const (
 	// Held means that etcd has confirmed the lease within its time to live.
 	Held State = iota
@@ -30,12 +32,16 @@ const (
 	// Superseded means that a later life has taken the place. This process must end.
 	Superseded
 
+	// Forgotten means that etcd does not know this life, although no later one has taken the place:
+	// its data were lost. This process must end. Another life can take the place.
+	Forgotten
+
 	// Closed means that Close was called, or that the context of Register has ended.
 	Closed
 )
 
 func (s State) String() string {
-	return [...]string{"held", "silent", "superseded", "closed"}[s]
+	return [...]string{"held", "silent", "superseded", "forgotten", "closed"}[s]
 }
 
 // Status is a state and its history.
@@ -51,6 +57,7 @@ type Registration struct {
 	kind        Kind
 	index       uint32
 	incarnation kintsugi.Incarnation
+	mine        string // the value of the life's key
 	record      record // mu guards its value
 	mu          sync.Mutex
 	ttl         int64 // in seconds
@@ -75,12 +82,16 @@ func (r *Registration) Tell(ctx context.Context, value any) error {
 	r.record.Value = b
 	r.mu.Unlock()
 	c, member := r.client, memberKey(r.kind, r.index)
-	mine := clientv3.Compare(clientv3.Value(c.prefix+lifeKey(r.kind, r.index)), "=", fmt.Sprint(r.incarnation))
 	there := clientv3.Compare(clientv3.CreateRevision(c.prefix+member), ">", 0)
-	if _, err = c.etcd.Txn(ctx).If(mine, there).Then(r.put(clientv3.WithIgnoreLease())).Commit(); err != nil {
+	if _, err = c.etcd.Txn(ctx).If(r.isMine(), there).Then(r.put(clientv3.WithIgnoreLease())).Commit(); err != nil {
 		return fmt.Errorf("register %s/%d: %w", r.kind, r.index, err)
 	}
 	return nil
+}
+
+// isMine is the condition that the newest life of the place, as etcd knows it, is this one.
+func (r *Registration) isMine() clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(r.client.prefix+lifeKey(r.kind, r.index)), "=", r.mine)
 }
 
 // put returns the operation that writes the member's key.
@@ -90,8 +101,12 @@ func (r *Registration) put(o clientv3.OpOption) clientv3.Op {
 	return r.client.put(memberKey(r.kind, r.index), r.record, o)
 }
 
-// errSuperseded means that a later life has taken the place.
-var errSuperseded = errors.New("a later life has taken the place")
+// errSuperseded means that a later life has taken the place, and errForgotten that etcd has lost its
+// data.
+var (
+	errSuperseded = errors.New("a later life has taken the place")
+	errForgotten  = errors.New("etcd does not know this life: its data were lost")
+)
 
 // Register makes this process the current life of a place. It does so even if the lease of the life
 // before has not lapsed yet: whoever starts processes must ensure that a place has only one. value
@@ -119,7 +134,7 @@ func (c *Client) Register(ctx context.Context, k Kind, index uint32, value any, 
 	}()
 	go func() {
 		defer r.loops.Done()
-		r.hold(newer)
+		r.hold(newer, watching)
 	}()
 	return r, nil
 }
@@ -155,12 +170,11 @@ func (r *Registration) Close(ctx context.Context) error {
 func (r *Registration) Leave(ctx context.Context) error {
 	r.cancel()
 	r.loops.Wait()
-	c, life := r.client, lifeKey(r.kind, r.index)
+	c := r.client
 	bounded, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	mine := clientv3.Compare(clientv3.Value(c.prefix+life), "=", fmt.Sprint(r.incarnation))
 	_, err := c.etcd.Txn(bounded).
-		If(mine).
+		If(r.isMine()).
 		Then(c.put(leftKey(r.kind, r.index), r.incarnation), clientv3.OpDelete(c.prefix+memberKey(r.kind, r.index))).
 		Commit()
 	if err != nil {
@@ -184,43 +198,47 @@ func (c *Client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 // beginLife increments the number of lives and writes the member's key, in one transaction: a life
 // is never visible under the number of another.
 func (r *Registration) beginLife(ctx context.Context) error {
-	c, life := r.client, lifeKey(r.kind, r.index)
+	c, key := r.client, lifeKey(r.kind, r.index)
 	lease, err := c.etcd.Grant(ctx, r.ttl)
 	if err != nil {
 		return err
 	}
 	for range conflicts {
-		b, rev, found, err := c.get(ctx, life)
+		b, rev, found, err := c.get(ctx, key)
 		if err != nil {
 			return err
 		}
-		var before kintsugi.Incarnation
+		var before life
 		if found {
-			if before, err = decode[kintsugi.Incarnation](life, b); err != nil {
+			if before, err = decode[life](key, b); err != nil {
 				return err
 			}
 		}
-		r.record.Incarnation = before + 1
+		mine, err := json.Marshal(life{Incarnation: before.Incarnation + 1, Mark: rand.Text()})
+		if err != nil {
+			return err
+		}
+		r.record.Incarnation = before.Incarnation + 1
 		t, err := c.etcd.Txn(ctx).
-			If(c.unchanged(life, rev)).
-			Then(c.put(life, before+1), r.put(clientv3.WithLease(lease.ID))).
+			If(c.unchanged(key, rev)).
+			Then(clientv3.OpPut(c.prefix+key, string(mine)), r.put(clientv3.WithLease(lease.ID))).
 			Commit()
 		if err != nil {
 			return err
 		}
 		if t.Succeeded {
-			r.incarnation, r.lease = before+1, lease.ID
+			r.incarnation, r.mine, r.lease = before.Incarnation+1, string(mine), lease.ID
 			return nil
 		}
 	}
 	return errConflict
 }
 
-// watchLives ends the registration when a later life takes the place.
+// watchLives ends the registration when another life takes the place.
 func (r *Registration) watchLives(ctx context.Context, end context.CancelCauseFunc) {
 	look := func(value []byte) {
-		if n, err := decode[kintsugi.Incarnation]("life", value); err == nil && n > r.incarnation {
-			end(errSuperseded)
+		if err := r.other(value); err != nil {
+			end(err)
 		}
 	}
 	r.client.follow(ctx, lifeKey(r.kind, r.index), false, func(kvs []*mvccpb.KeyValue) {
@@ -236,8 +254,20 @@ func (r *Registration) watchLives(ctx context.Context, end context.CancelCauseFu
 	})
 }
 
-// hold keeps the place until ctx ends, and reports changes of the status.
-func (r *Registration) hold(ctx context.Context) {
+// other returns what it means for this life that the life's key has a value: nil if that is its own.
+func (r *Registration) other(value []byte) error {
+	n, err := decode[life](lifeKey(r.kind, r.index), value)
+	switch {
+	case err != nil || string(value) == r.mine:
+		return nil
+	case n.Incarnation > r.incarnation:
+		return errSuperseded
+	}
+	return errForgotten
+}
+
+// hold keeps the place until ctx ends, and reports changes of the status. end ends ctx.
+func (r *Registration) hold(ctx context.Context, end context.CancelCauseFunc) {
 	defer close(r.changes)
 	r.say(Held)
 	for {
@@ -246,14 +276,17 @@ func (r *Registration) hold(ctx context.Context) {
 			break
 		}
 		r.say(Silent)
-		if !r.takeUp(ctx) {
+		if !r.takeUp(ctx, end) {
 			break
 		}
 		r.say(Held)
 	}
-	if errors.Is(context.Cause(ctx), errSuperseded) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errSuperseded):
 		r.say(Superseded)
-	} else {
+	case errors.Is(cause, errForgotten):
+		r.say(Forgotten)
+	default:
 		r.say(Closed)
 	}
 }
@@ -275,16 +308,16 @@ func (r *Registration) keepAlive(ctx context.Context) {
 }
 
 // takeUp gets a new lease and writes the key with it, as the same life. It returns false when ctx
-// has ended. If the old lease is still alive after all, the key moves to the new lease without ever
-// being away.
-func (r *Registration) takeUp(ctx context.Context) bool {
+// has ended, which it sees to itself if another life has the place. If the old lease is still alive
+// after all, the key moves to the new lease without ever being away.
+func (r *Registration) takeUp(ctx context.Context, end context.CancelCauseFunc) bool {
 	for {
 		err := r.tryTakeUp(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return true
-		}
-		if errors.Is(err, errSuperseded) {
-			<-ctx.Done() // watchLives also sees the later life, and reports it
+		case errors.Is(err, errSuperseded), errors.Is(err, errForgotten):
+			end(err)
 		}
 		if !pause(ctx) {
 			return false
@@ -297,19 +330,25 @@ func (r *Registration) tryTakeUp(ctx context.Context) error {
 	// then.
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.ttl)*time.Second)
 	defer cancel()
-	c, life, member := r.client, lifeKey(r.kind, r.index), memberKey(r.kind, r.index)
+	c, key, member := r.client, lifeKey(r.kind, r.index), memberKey(r.kind, r.index)
 	lease, err := c.etcd.Grant(ctx, r.ttl)
 	if err != nil {
 		return err
 	}
-	mine := clientv3.Compare(clientv3.Value(c.prefix+life), "=", fmt.Sprint(r.incarnation))
-	t, err := c.etcd.Txn(ctx).If(mine).Then(clientv3.OpGet(c.prefix+member), r.put(clientv3.WithLease(lease.ID))).Commit()
+	t, err := c.etcd.Txn(ctx).
+		If(r.isMine()).
+		Then(clientv3.OpGet(c.prefix+member), r.put(clientv3.WithLease(lease.ID))).
+		Else(clientv3.OpGet(c.prefix + key)).
+		Commit()
 	if err != nil {
 		return err // whether or not it was written, the next attempt writes it again
 	}
 	if !t.Succeeded {
 		c.revoke(ctx, lease.ID) // no key depends on it; otherwise it lapses by itself
-		return errSuperseded
+		for _, kv := range t.Responses[0].GetResponseRange().Kvs {
+			return cmp.Or(r.other(kv.Value), errForgotten)
+		}
+		return errForgotten // nobody has ever had the place
 	}
 	if len(t.Responses[0].GetResponseRange().Kvs) == 0 {
 		r.status.Lapses++
