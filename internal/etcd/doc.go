@@ -33,4 +33,7 @@
 // older ones have been compacted. A Registration takes up its lease again, or gets a new one.
 // Training goes on in the current view, but a failover waits. All exported functions are safe for
 // concurrent use.
+//
+// An etcd that comes back without its data is something else: a Registration is Forgotten then, a
+// candidate has lost its lease, and Client.Emptied returns. Watches do not notice.
 package etcd
