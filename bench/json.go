@@ -3,15 +3,25 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
 	"strings"
 )
 
-// JSON returns results as indented JSON. It is that of package encoding/json, except that figures
-// that are not known, which are NaN, and infinite ones are null: encoding/json refuses them, and
-// hours of measuring would be lost for one of them.
+// JSON returns results as indented JSON, as encoding/json does. Figures that are not known, which are
+// NaN, and infinite ones are null: encoding/json refuses them, and hours of measuring would be lost
+// for one of them.
 func JSON(v any) ([]byte, error) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if _, unknown := errors.AsType[*json.UnsupportedValueError](err); unknown {
+		return withNulls(v)
+	}
+	return text, err
+}
+
+// withNulls is JSON for results with figures that encoding/json refuses.
+func withNulls(v any) ([]byte, error) {
 	var flat, indented bytes.Buffer
 	if err := appendJSON(&flat, reflect.ValueOf(v)); err != nil {
 		return nil, err
@@ -65,10 +75,13 @@ func appendFields(to *bytes.Buffer, v reflect.Value, n int) (int, error) {
 	for i := range v.NumField() {
 		field, of := v.Type().Field(i), v.Field(i)
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		embedded := reflect.Indirect(of) // invalid for a pointer that is nil
 		switch {
-		case field.Anonymous && name == "" && of.Kind() == reflect.Struct:
+		case field.Anonymous && name == "" && of.Kind() == reflect.Pointer && of.IsNil():
+			continue
+		case field.Anonymous && name == "" && embedded.Kind() == reflect.Struct:
 			var err error
-			if n, err = appendFields(to, of, n); err != nil {
+			if n, err = appendFields(to, embedded, n); err != nil {
 				return n, err
 			}
 			continue

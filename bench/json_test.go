@@ -17,8 +17,14 @@ func TestJSONIsThatOfTheLibraryWhereAllIsKnown(t *testing.T) {
 		X    float64 `json:"x"`
 		Also []int   `json:"also,omitempty"`
 	}
+	type Outer struct { // encoding/json writes an embedded pointer only if its type is exported
+		Z float64 `json:"z"`
+	}
+	type Other struct{ Y int }
 	type row struct {
 		inner
+		*Outer
+		*Other
 		Name    string            `json:"name"`
 		Figures []float64         `json:"figures"`
 		Numbers []record.Number   `json:"numbers"`
@@ -35,7 +41,7 @@ func TestJSONIsThatOfTheLibraryWhereAllIsKnown(t *testing.T) {
 		hidden  float64
 	}
 	rows := []row{
-		{Name: "a \"word\" & <another>\n", inner: inner{X: 1e-9}, Figures: []float64{1, 0.5, 1e21}, Numbers: []record.Number{2}, Paper: &inner{X: 3}, Left: 4,
+		{Name: "a \"word\" & <another>\n", inner: inner{X: 1e-9}, Outer: &Outer{Z: 12}, Figures: []float64{1, 0.5, 1e21}, Numbers: []record.Number{2}, Paper: &inner{X: 3}, Left: 4,
 			Rows: []inner{{X: 5, Also: []int{6}}, {}}, By: map[string]uint64{"b": 1, "a": 2}, When: time.Unix(7, 8).UTC(), Took: 9, OK: true, hidden: 10},
 		{Ratio: 11, Figures: []float64{}},
 		{},
@@ -44,7 +50,7 @@ func TestJSONIsThatOfTheLibraryWhereAllIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := JSON(rows)
+	got, err := withNulls(rows)
 	if err != nil || string(got) != string(want) {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
