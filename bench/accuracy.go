@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
@@ -148,15 +150,6 @@ func (cfg *AccuracyConfig) run(ctx context.Context, model string, seed int) (rec
 // meanDeviation returns the mean and the sample standard deviation, which is unknown if there are
 // fewer than two values.
 func meanDeviation(x []float64) (mean float64, deviation record.Number) {
-	for _, v := range x {
-		mean += v / float64(len(x))
-	}
-	if len(x) < 2 {
-		return mean, record.Unknown()
-	}
-	squares := 0.0
-	for _, v := range x {
-		squares += (v - mean) * (v - mean)
-	}
-	return mean, record.Number(math.Sqrt(squares / float64(len(x)-1)))
+	mean, d := stat.MeanStdDev(x, nil)
+	return mean, record.Number(d)
 }

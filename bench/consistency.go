@@ -36,7 +36,7 @@ type ConsistencyRow struct {
 	P50      float64       `json:"staleness_p50_steps"`
 	P99      float64       `json:"staleness_p99_steps"`
 	Late     uint64        `json:"late_gradients"`
-	Accuracy float64       `json:"final_accuracy"`
+	Accuracy record.Number `json:"final_accuracy"`
 	AllSteps uint64        `json:"steps"`
 }
 
@@ -53,7 +53,7 @@ func Consistency(ctx context.Context, cfg ConsistencyConfig) ([]ConsistencyRow, 
 			return rows, err
 		}
 		row := ConsistencyRow{
-			Name: "consistency/" + p, Preset: p, Fault: cfg.Fault, Accuracy: float64(run.Summary.FinalAccuracy), AllSteps: run.Summary.Steps,
+			Name: "consistency/" + p, Preset: p, Fault: cfg.Fault, Accuracy: run.Summary.FinalAccuracy, AllSteps: run.Summary.Steps,
 			P50: float64(run.Summary.StalenessP50), P99: float64(run.Summary.StalenessP99),
 		}
 		for _, s := range run.Steps {

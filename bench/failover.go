@@ -37,17 +37,17 @@ type FailoverConfig struct {
 
 // FailoverRow is the result for one recovery.
 type FailoverRow struct {
-	Name     string  `json:"name"`
-	Recovery string  `json:"recovery"`
-	Loaded   bool    `json:"loaded"`
-	Model    string  `json:"model"`
-	Kills    int     `json:"kills"`
-	Step     float64 `json:"step_ms"` // median time of a step
-	P50      float64 `json:"p50_seconds"`
-	P99      float64 `json:"p99_seconds"`
-	Longest  float64 `json:"max_seconds"`
-	Lost     uint64  `json:"lost_steps"` // total over all kills
-	OK       bool    `json:"ok"`         // the claim holds, or there is none
+	Name     string        `json:"name"`
+	Recovery string        `json:"recovery"`
+	Loaded   bool          `json:"loaded"`
+	Model    string        `json:"model"`
+	Kills    int           `json:"kills"`
+	Step     float64       `json:"step_ms"` // median time of a step
+	P50      record.Number `json:"p50_seconds"`
+	P99      record.Number `json:"p99_seconds"`
+	Longest  record.Number `json:"max_seconds"`
+	Lost     uint64        `json:"lost_steps"` // total over all kills
+	OK       bool          `json:"ok"`         // the claim holds, or there is none
 }
 
 // killsOfARun is the number of kills in a run, and failoverFirst the step of the first one.
@@ -141,7 +141,7 @@ func (cfg *FailoverConfig) book(name string, run *record.Run, kills []KillsRow, 
 			lost += uint64(math.Round(f.PartialAge))
 		}
 		fmt.Fprintf(cfg.Progress, "%s: %s killed at step %d: next step after %.3f s, %d steps lost\n", name, f.Part, f.Step, took, lost)
-		kills = append(kills, KillsRow{Part: f.Part, Step: f.Step, Recovery: took, Lost: lost})
+		kills = append(kills, KillsRow{Part: f.Part, Step: f.Step, Recovery: record.Number(took), Lost: lost})
 	}
 	for i, s := range run.Steps[min(len(run.Steps), 1):] {
 		pauses = append(pauses, s.Seconds-run.Steps[i].Seconds)

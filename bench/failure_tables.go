@@ -38,8 +38,8 @@ func accuracyTable(rows []FailureRow) Table {
 			"PAPER: BEFORE → AFTER", "AWAY s", "FINAL"},
 	}
 	for _, r := range rows {
-		line := []string{fmt.Sprint(r.Kills), r.Preset, arrows(r.Before, r.After), figures("%.1f", r.Gap), r.Redone.Text("%.0f"),
-			r.Stays60.Text("%.0f"), r.Stays70.Text("%.0f"), plusMinus("%.3f", r.Final, r.Deviation),
+		line := []string{fmt.Sprint(r.Kills), r.Preset, arrows(r.Before, r.After), figures("%.1f", r.Gap), fmt.Sprintf("%.0f", r.Redone),
+			fmt.Sprintf("%.0f", r.Stays60), fmt.Sprintf("%.0f", r.Stays70), plusMinus("%.3f", r.Final, r.Deviation),
 			plusMinus("%+.1f", r.OfUndisturbed, r.OfUndisturbedError), plusMinus("%+.1f", r.OfCheckpoint, r.OfCheckpointError), fmt.Sprint(r.Seeds)}
 		if p := r.Paper; p != nil {
 			line = append(line, arrows(known64(p.Before), known64(p.After)), figures("%.0f", known64(p.Gap)), fmt.Sprintf("%.3f", p.Final))
@@ -65,9 +65,9 @@ func effortTable(rows []FailureRow) Table {
 		return fmt.Sprintf(format, v)
 	}
 	for _, r := range rows {
-		line := []string{fmt.Sprint(r.Kills), r.Preset, r.Seconds.Text("%.0f"), r.Gradients.Text("%.0f"), figures("%.0f", r.Pending), r.Useful.Text("%.2f"),
-			r.Busy.Text("%.2f"), r.BusyOutage.Text("%.2f"), r.ServerMB.Text("%.0f"), r.WorkerMB.Text("%.0f"), r.NodeSeconds.Text("%.0f"), r.PerPoint.Text("%.2f"),
-			r.SteadyTax.Text("%.3f"), r.FailureTax.Text("%.3f"), r.CPUSeconds.Text("%.0f"), r.Money.Text("%.5f"), r.MoneyPoint.Text("%.7f")}
+		line := []string{fmt.Sprint(r.Kills), r.Preset, fmt.Sprintf("%.0f", r.Seconds), fmt.Sprintf("%.0f", r.Gradients), figures("%.0f", r.Pending), fmt.Sprintf("%.2f", r.Useful),
+			fmt.Sprintf("%.2f", r.Busy), fmt.Sprintf("%.2f", r.BusyOutage), fmt.Sprintf("%.0f", r.ServerMB), fmt.Sprintf("%.0f", r.WorkerMB), fmt.Sprintf("%.0f", r.NodeSeconds), fmt.Sprintf("%.2f", r.PerPoint),
+			fmt.Sprintf("%.3f", r.SteadyTax), fmt.Sprintf("%.3f", r.FailureTax), fmt.Sprintf("%.0f", r.CPUSeconds), fmt.Sprintf("%.5f", r.Money), fmt.Sprintf("%.7f", r.MoneyPoint)}
 		if p := r.Paper; p != nil {
 			line = append(line, none(float64(p.Gradients), "%.0f"), none(p.Pending, "%.0f"), none(p.Busy, "%.2f"), none(p.MB, "%.0f"))
 		} else {
@@ -218,13 +218,13 @@ func quotients(rows []FailureRow, of func(FailureRow) record.Number) string {
 func figures(format string, list []record.Number) string {
 	var words []string
 	for _, v := range list {
-		words = append(words, v.Text(format))
+		words = append(words, fmt.Sprintf(format, v))
 	}
 	return strings.Join(words, ", ")
 }
 
 func plusMinus(format string, v, deviation record.Number) string {
-	text := v.Text(format)
+	text := fmt.Sprintf(format, v)
 	if deviation.Known() {
 		text += " ± " + strings.TrimPrefix(fmt.Sprintf(strings.ReplaceAll(format, "+", ""), float64(deviation)), "+")
 	}

@@ -50,18 +50,18 @@ type KillsConfig struct {
 
 // KillsRow is one run with a kill.
 type KillsRow struct {
-	Name     string  `json:"name"`
-	Seed     uint64  `json:"seed"`  // of the run
-	Fault    string  `json:"fault"` // several faults are joined by "and"
-	Part     string  `json:"part"`
-	State    string  `json:"state"`
-	Step     uint64  `json:"step"`             // newest released step when the process died
-	Recovery float64 `json:"recovery_seconds"` // to the next step
-	Lost     uint64  `json:"lost_steps"`
-	Steps    uint64  `json:"steps"`
-	Loss     float64 `json:"final_loss"`
-	Mean     float64 `json:"calm_mean"`
-	Allowed  float64 `json:"allowed_deviation"` // 3 standard deviations of the calm runs
+	Name     string        `json:"name"`
+	Seed     uint64        `json:"seed"`  // of the run
+	Fault    string        `json:"fault"` // several faults are joined by "and"
+	Part     string        `json:"part"`
+	State    string        `json:"state"`
+	Step     uint64        `json:"step"`             // newest released step when the process died
+	Recovery record.Number `json:"recovery_seconds"` // to the next step; unknown if none followed
+	Lost     uint64        `json:"lost_steps"`
+	Steps    uint64        `json:"steps"`
+	Loss     float64       `json:"final_loss"`
+	Mean     float64       `json:"calm_mean"`
+	Allowed  float64       `json:"allowed_deviation"` // 3 standard deviations of the calm runs
 
 	// For partial recoveries: the number of shards that have survived a line, and how many of them
 	// had changed, in any bit; and what the loss of a shard cost in steps, predicted and measured,
@@ -113,7 +113,7 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 		s := k.summary
 		row.Steps, row.Loss = s.Steps, float64(s.FinalLoss)
 		for _, f := range s.Failures {
-			row.Step, row.Recovery, row.Lost = f.Step, float64(f.RecoverySeconds), f.LostSteps
+			row.Step, row.Recovery, row.Lost = f.Step, f.RecoverySeconds, f.LostSteps
 			row.Predicted, row.Measured, row.Error = f.PartialRework, f.MeasuredRework, f.MeasuredError
 		}
 		row.OK = row.Steps == uint64(cfg.Steps) && len(s.Failures) >= len(row.faults)
@@ -137,20 +137,20 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 
 // Recoveries returns two quantiles of the seconds from a kill to the next step, and the longest:
 // half of the kills took at most p50. Kills after the last step are left out. If there are no
-// others, it returns NaN.
-func Recoveries(rows []KillsRow) (p50, p99, longest float64) {
+// others, they are unknown.
+func Recoveries(rows []KillsRow) (p50, p99, longest record.Number) {
 	var took []float64
 	for _, r := range rows {
-		if !math.IsNaN(r.Recovery) {
-			took = append(took, r.Recovery)
+		if r.Recovery.Known() {
+			took = append(took, float64(r.Recovery))
 		}
 	}
 	if len(took) == 0 {
-		return math.NaN(), math.NaN(), math.NaN()
+		return record.Unknown(), record.Unknown(), record.Unknown()
 	}
 	slices.Sort(took)
-	at := func(percent int) float64 { return took[max(0, (len(took)*percent+99)/100-1)] }
-	return at(50), at(99), took[len(took)-1]
+	at := func(percent int) record.Number { return record.Number(took[max(0, (len(took)*percent+99)/100-1)]) }
+	return at(50), at(99), at(100)
 }
 
 // victims goes through all states of servers and workers in turn, and the coordinator, and draws

@@ -1,11 +1,11 @@
 package bench
 
 import (
-	"math"
 	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
@@ -38,11 +38,11 @@ func TestEveryStateIsDrawnThatTheRecoveryHas(t *testing.T) {
 
 func TestHalfOfTheKillsTookAtMostTheMedian(t *testing.T) {
 	var rows []KillsRow
-	if p50, p99, longest := Recoveries(rows); !math.IsNaN(p50) || !math.IsNaN(p99) || !math.IsNaN(longest) {
+	if p50, p99, longest := Recoveries(rows); p50.Known() || p99.Known() || longest.Known() {
 		t.Errorf("no kills: %v, %v", p50, p99)
 	}
 	for i := range 200 {
-		rows = append(rows, KillsRow{Recovery: float64((i*71)%200 + 1)}, KillsRow{Recovery: math.NaN()})
+		rows = append(rows, KillsRow{Recovery: record.Number((i*71)%200 + 1)}, KillsRow{Recovery: record.Unknown()})
 	}
 	if p50, p99, longest := Recoveries(rows); p50 != 100 || p99 != 198 || longest != 200 {
 		t.Errorf("of 1 to 200 seconds: %v, %v; want 100, 198", p50, p99)

@@ -26,7 +26,7 @@ func OutageTable(rows []FailureRow) (tables []Table) {
 		for _, r := range ranked(group) {
 			t.Lines = append(t.Lines, []string{fmt.Sprint(r.Kills), r.Preset, arrows(r.Before, r.After), figures("%.1f", r.Gap), figures("%.0f", r.Pending),
 				plusMinus("%.3f", r.Final, r.Deviation), plusMinus("%+.2f", r.OfUndisturbed, r.OfUndisturbedError), plusMinus("%+.2f", r.OfCheckpoint, r.OfCheckpointError),
-				r.Seconds.Text("%.0f"), atLeast(r.OfUndisturbed, -0.5), atLeast(r.OfCheckpoint, 0), fmt.Sprint(r.Seeds)})
+				fmt.Sprintf("%.0f", r.Seconds), atLeast(r.OfUndisturbed, -0.5), atLeast(r.OfCheckpoint, 0), fmt.Sprint(r.Seeds)})
 		}
 		tables = append(tables, t)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"os"
@@ -29,7 +30,7 @@ func writeExperiment(dir, name string, table, view any) (page string, err error)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)
 	}
-	text, err := JSON(table)
+	text, err := json.MarshalIndent(table, "", "  ")
 	if err != nil {
 		return "", err
 	}

@@ -46,8 +46,8 @@ type Interruption struct {
 
 	// Gap is, around a notice, the longest time between two steps up to the first step without the
 	// process; around a kill, the time to that step.
-	Gap    float64 `json:"gap_seconds_p50"`
-	GapMax float64 `json:"gap_seconds_max"`
+	Gap    record.Number `json:"gap_seconds_p50"` // unknown if a run ended before that step
+	GapMax record.Number `json:"gap_seconds_max"`
 
 	// Return is the longest time between two steps after that, while the next life of the process
 	// joins.
@@ -116,7 +116,7 @@ func noticed(run *record.Run) (row PreemptRow) {
 
 func (x *Interruption) of(gaps, returns []float64) {
 	if x.Count = len(gaps); x.Count > 0 {
-		x.Gap, x.GapMax, x.Return = median(gaps), slices.Max(gaps), median(returns)
+		x.Gap, x.GapMax, x.Return = record.Number(median(gaps)), record.Number(slices.Max(gaps)), median(returns)
 	}
 }
 

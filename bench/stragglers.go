@@ -54,11 +54,11 @@ type StragglersRow struct {
 	SpeedMin float64 `json:"loss_ratio_min"`
 	SpeedMax float64 `json:"loss_ratio_max"`
 
-	Quota     float64 `json:"mean_quota"`
-	Late      float64 `json:"late_per_step"`     // gradients that were finished but not counted
-	GivenUp   float64 `json:"given_up_per_step"` // gradients that were not finished
-	Computing float64 `json:"compute_ms"`        // median time of the gradients of workers that were not slowed down
-	Accuracy  float64 `json:"final_accuracy"`
+	Quota     float64       `json:"mean_quota"`
+	Late      float64       `json:"late_per_step"`     // gradients that were finished but not counted
+	GivenUp   float64       `json:"given_up_per_step"` // gradients that were not finished
+	Computing float64       `json:"compute_ms"`        // median time of the gradients of workers that were not slowed down
+	Accuracy  record.Number `json:"final_accuracy"`    // unknown for models without one
 }
 
 // straggled is the result of one run.
@@ -181,5 +181,5 @@ func (r *StragglersRow) fill(rounds [][]straggled, j int) {
 	r.StepsPerSecond, r.Ratio, r.RatioMin, r.RatioMax = median(rate), median(ratio), slices.Min(ratio), slices.Max(ratio)
 	r.Seconds, r.Speed, r.SpeedMin, r.SpeedMax = median(seconds), median(speed), slices.Min(speed), slices.Max(speed)
 	r.Quota, r.Late, r.GivenUp = median(quota), median(late), median(given)
-	r.Computing, r.Accuracy = median(computing), median(accuracy)
+	r.Computing, r.Accuracy = median(computing), record.Number(median(accuracy))
 }

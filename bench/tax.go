@@ -95,7 +95,7 @@ func Tax(ctx context.Context, cfg TaxConfig) ([]TaxRow, error) {
 				return nil, err
 			}
 			measured[i] = append(measured[i], m)
-			fmt.Fprintf(cfg.Progress, "round %d of %d, %s: %.1f steps/s, %s ms of processors a step\n", round+1, cfg.Rounds, m.Name, m.Steps, m.CPU.Text("%.2f"))
+			fmt.Fprintf(cfg.Progress, "round %d of %d, %s: %.1f steps/s, %.2f ms of processors a step\n", round+1, cfg.Rounds, m.Name, m.Steps, m.CPU)
 		}
 	}
 	for i := range rows {

@@ -153,7 +153,7 @@ func benchKillsCommand() *cobra.Command {
 			fmt.Fprintf(cmd.ErrOrStderr(), "published checkpoints have %d damaged places\n", damaged)
 			took := func(of string, rows []bench.KillsRow) {
 				p50, p99, longest := bench.Recoveries(rows)
-				fmt.Fprintln(cmd.ErrOrStderr(), dashed(fmt.Sprintf("from the kill of %s to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", of, p50, p99, longest)))
+				fmt.Fprintf(cmd.ErrOrStderr(), "from the kill of %s to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s\n", of, p50, p99, longest)
 			}
 			took("a process", rows)
 			took("a server", slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") }))
@@ -219,8 +219,8 @@ func benchConsistencyCommand() *cobra.Command {
 const consistencyTable = "PRESET\tSTEPS TO TARGET\tSECONDS TO TARGET\tSTALENESS p50\tp99\tLATE\tFINAL ACCURACY\tSTEPS"
 
 func consistencyLine(r bench.ConsistencyRow) (text, benchfmt string) {
-	return fmt.Sprintf("%s\t%.0f\t%.1f\t%.0f\t%.0f\t%d\t%.4f\t%d", r.Preset, float64(r.Steps), float64(r.Seconds), r.P50, r.P99, r.Late, r.Accuracy, r.AllSteps),
-		fmt.Sprintf("%s 1 %.0f steps-to-target %.1f s-to-target %.0f staleness-p99", benchName(r.Name), float64(r.Steps), float64(r.Seconds), r.P99)
+	return fmt.Sprintf("%s\t%.0f\t%.1f\t%.0f\t%.0f\t%d\t%.4f\t%d", r.Preset, r.Steps, r.Seconds, r.P50, r.P99, r.Late, r.Accuracy, r.AllSteps),
+		fmt.Sprintf("%s 1 %.0f steps-to-target %.1f s-to-target %.0f staleness-p99", benchName(r.Name), r.Steps, r.Seconds, r.P99)
 }
 
 const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tPARAMETERS\tUNTOUCHED\tREWORK PREDICTED\tMEASURED\tOK"

@@ -53,12 +53,12 @@ func benchAccuracyCommand() *cobra.Command {
 const accuracyTable = "MODEL\tSEEDS\tSTEPS\tMEASURE\tMEAN\tDEVIATION\tWORST\tTEST LOSS, MEAN\tSECONDS A RUN\tIN ONE LOOP, MEAN\tDEVIATION"
 
 func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
-	text = fmt.Sprintf("%s\t%d\t%d\t%s\t%.4f\t%s\t%.4f\t%.4f\t%.1f\t", r.Model, r.Seeds, r.Steps, r.Measure, r.Mean, r.Deviation.Text("%.4f"), r.Worst(), r.Loss, r.Seconds)
+	text = fmt.Sprintf("%s\t%d\t%d\t%s\t%.4f\t%.4f\t%.4f\t%.4f\t%.1f\t", r.Model, r.Seeds, r.Steps, r.Measure, r.Mean, r.Deviation, r.Worst(), r.Loss, r.Seconds)
 	benchfmt = fmt.Sprintf("%s %d %.4f %s %.4f test-loss %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Measure, r.Loss, r.Seconds)
 	if r.Plain == nil {
-		return text + "–\t–", benchfmt
+		return text, benchfmt
 	}
-	return text + fmt.Sprintf("%.4f\t%s", r.PlainMean, r.PlainDeviation.Text("%.4f")), benchfmt + fmt.Sprintf(" %.4f plain-%s", r.PlainMean, r.Measure)
+	return text + fmt.Sprintf("%.4f\t%.4f", r.PlainMean, r.PlainDeviation), benchfmt + fmt.Sprintf(" %.4f plain-%s", r.PlainMean, r.Measure)
 }
 
 // plainly trains with the given flags of train, but in one loop, and returns loss and accuracy on

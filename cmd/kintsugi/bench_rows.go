@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
 )
 
 // benchName converts a name to one that benchstat accepts.
@@ -30,17 +30,15 @@ func checkFormat(format string) error {
 	return nil
 }
 
-// printRows prints results as a table, as JSON or in the format of Go benchmarks. A figure that is
-// not known, which is NaN, or that there is not, is a dash in the table; one that is NaN is null in
-// JSON, and Go benchmarks leave it out.
+// printRows prints results as a table, as JSON or in the format of Go benchmarks. Cells that a row of
+// the table does not have are dashes, as are figures that are not known; Go benchmarks leave these
+// out.
 func printRows[R any](w io.Writer, format string, rows []R, header string, line func(R) (text, benchfmt string)) error {
 	switch format {
 	case "json":
-		text, err := bench.JSON(rows)
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s\n", text)
-		}
-		return err
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(rows)
 	case "benchfmt":
 		for _, r := range rows {
 			_, b := line(r)
@@ -55,15 +53,10 @@ func printRows[R any](w io.Writer, format string, rows []R, header string, line 
 			if header != "" {
 				text = filled(text, strings.Count(header, "\t")+1)
 			}
-			fmt.Fprintln(t, dashed(text))
+			fmt.Fprintln(t, text)
 		}
 		return t.Flush()
 	}
-}
-
-// dashed replaces figures that are not known by dashes.
-func dashed(text string) string {
-	return strings.NewReplacer("+NaN", "–", "NaN", "–").Replace(text)
 }
 
 // filled puts dashes into the empty cells of a line of a table, and into those that are left out at
@@ -82,7 +75,7 @@ func knownFigures(line string) string {
 	words := strings.Split(line, " ") // a name, a count, and a number and a unit for each figure
 	kept := words[:min(2, len(words))]
 	for i := len(kept); i+1 < len(words); i += 2 {
-		if words[i] != "NaN" && words[i] != "+NaN" {
+		if words[i] != "–" {
 			kept = append(kept, words[i], words[i+1])
 		}
 	}

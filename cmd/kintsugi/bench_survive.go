@@ -223,13 +223,9 @@ const taxTable = "MODEL\tRECOVERY\tSERVERS\tSTEPS/s\tOF WITHOUT (min, max)\tPROC
 const taxNote = "contention: what a step takes more of the processors than without, shared by all %d of them: at most that part of the tax would not be there on hosts of their own\n"
 
 func taxLine(r bench.TaxRow) (text, benchfmt string) {
-	text = fmt.Sprintf("%s\t%s\t%d\t%.1f\t%.3f (%.3f, %.3f)\t%s\t%s\t%s\t%.2f ms\t%s\t%s\t%v", r.Model, r.Recovery, r.Servers, r.Steps, r.Ratio, r.RatioMin, r.RatioMax,
-		r.CPU.Text("%.2f ms"), r.CPURatio.Text("%.3f"), r.Cores.Text("%.2f"), r.Extra, (100 * r.Contention).Text("%.0f %%"), r.Apart.Text("%.3f"), r.OK)
-	benchfmt = fmt.Sprintf("%s %d %.2f steps/s %.4f ratio", benchName(r.Name), r.Rounds, r.Steps, r.Ratio)
-	if r.CPURatio.Known() {
-		benchfmt += fmt.Sprintf(" %.3f cpu-ms/step %.4f cpu-ratio", r.CPU, r.CPURatio)
-	}
-	return text, benchfmt
+	text = fmt.Sprintf("%s\t%s\t%d\t%.1f\t%.3f (%.3f, %.3f)\t%.2f ms\t%.3f\t%.2f\t%.2f ms\t%.0f %%\t%.3f\t%v", r.Model, r.Recovery, r.Servers, r.Steps, r.Ratio, r.RatioMin, r.RatioMax,
+		r.CPU, r.CPURatio, r.Cores, r.Extra, 100*r.Contention, r.Apart, r.OK)
+	return text, fmt.Sprintf("%s %d %.2f steps/s %.4f ratio %.3f cpu-ms/step %.4f cpu-ratio", benchName(r.Name), r.Rounds, r.Steps, r.Ratio, r.CPU, r.CPURatio)
 }
 
 func benchLoadCommand() *cobra.Command {

@@ -209,11 +209,7 @@ const codecsTable = "MODEL\tDATA\tCODEC\tACCURACY ± SD\tPOINTS ABOVE FP32 ± SE
 
 func codecsLine(r bench.CodecsRow) (text, benchfmt string) {
 	smaller := float64(r.FP32Bytes) / float64(r.BytesPushed)
-	text = fmt.Sprintf("%s\t%s\t%s\t%.4f ± %s\t%s ± %s\t%s\t%.1f\t%d\t%d\t%.3g\t%.3g", r.Model, r.Data, r.Codec, r.Mean, r.Deviation.Text("%.4f"),
-		r.Points.Text("%+.2f"), r.PointsError.Text("%.2f"), bench.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum)
-	benchfmt = fmt.Sprintf("%s %d %.4f accuracy", benchName(r.Name), r.Seeds, r.Mean)
-	if r.Points.Known() {
-		benchfmt += fmt.Sprintf(" %.3f points-above-fp32", r.Points)
-	}
-	return text, benchfmt + fmt.Sprintf(" %d pushed-bytes", r.BytesPushed)
+	text = fmt.Sprintf("%s\t%s\t%s\t%.4f ± %.4f\t%+.2f ± %.2f\t%s\t%.1f\t%d\t%d\t%.3g\t%.3g", r.Model, r.Data, r.Codec, r.Mean, r.Deviation,
+		r.Points, r.PointsError, bench.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum)
+	return text, fmt.Sprintf("%s %d %.4f accuracy %.3f points-above-fp32 %d pushed-bytes", benchName(r.Name), r.Seeds, r.Mean, r.Points, r.BytesPushed)
 }

@@ -115,7 +115,7 @@ func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
 		fmt.Fprintf(table, "%v\t%.4f\t%.4f", way, before, back)
 		for _, losses := range after {
 			mean, deviation := stat.MeanStdDev(losses, nil)
-			fmt.Fprintf(table, "\t%.4f ± %s", mean, record.Number(deviation).Text("%.4f"))
+			fmt.Fprintf(table, "\t%.4f ± %.4f", mean, record.Number(deviation))
 		}
 		fmt.Fprintf(table, "\t%.0f of %d\n", apart, s.seeds*uint64(s.workers))
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// Params reads the parameters of a full checkpoint, without the optimizer's state. Of several
-// checkpoints of one model it returns the mean of each parameter, as in Izmailov et al., Averaging
-// Weights Leads to Wider Optima and Better Generalization, UAI 2018. Sums are taken in float64, in
-// the order of the checkpoints, and rounded once. That needs 12 bytes of memory for each parameter,
-// and one checkpoint 4.
+// Params reads the parameters of a full checkpoint, without the optimizer's state: layout.Values of
+// them, in a new slice. Of several checkpoints of one model it returns the mean of each parameter,
+// as in Izmailov et al., Averaging Weights Leads to Wider Optima and Better Generalization, UAI
+// 2018. Sums are taken in float64, in the order of the checkpoints, and rounded once. That needs 12
+// bytes of memory for each parameter, and one checkpoint 4.
 //
 // Errors are those of Restore, and kintsugi.ErrUsage if no checkpoint is given.
 func Params(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layout, checkpoints ...*RunManifest) ([]float32, error) {

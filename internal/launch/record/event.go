@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"strconv"
@@ -40,12 +41,13 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 // Known reports whether n is a finite number.
 func (n Number) Known() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
 
-// Text formats n with a verb of package fmt. An unknown one is a dash.
-func (n Number) Text(format string) string {
+// Format implements fmt.Formatter: an unknown number is a dash, whatever the verb.
+func (n Number) Format(to fmt.State, verb rune) {
 	if !n.Known() {
-		return "–"
+		_, _ = io.WriteString(to, "–") // as for other verbs, who writes knows of errors
+		return
 	}
-	return fmt.Sprintf(format, float64(n))
+	fmt.Fprintf(to, fmt.FormatString(to, verb), float64(n))
 }
 
 // Unknown returns the Number for a quantity that was not measured.
