@@ -329,6 +329,9 @@ func (c *Cluster) find(part Part) *place {
 	return c.places[i]
 }
 
+// lookEvery is the time between two looks at how much memory the processes have.
+const lookEvery = time.Second
+
 // run owns the processes. For PR_SET_PDEATHSIG, its thread is their parent. So run never unlocks
 // the thread; the runtime ends the thread with the goroutine.
 func (c *Cluster) run() {
@@ -337,6 +340,8 @@ func (c *Cluster) run() {
 	defer close(c.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
 	for {
 		select {
 		case f := <-c.inbox:
@@ -344,6 +349,12 @@ func (c *Cluster) run() {
 		case end := <-c.exits:
 			c.ended(end)
 		case <-timer.C:
+		case <-looks.C:
+			for _, p := range c.places {
+				if p.running() {
+					p.look()
+				}
+			}
 		}
 		now := time.Now()
 		c.startDue(now)
@@ -423,6 +434,7 @@ func (c *Cluster) ended(end lifeEnd) {
 	if !p.running() {
 		return // the stop had given it up, but it has ended after all
 	}
+	end.exit.PeakBytes = peak(end.exit.PeakBytes, p.floor, p.seen)
 	end.exit.Injected = !p.killedAt.IsZero() && end.exit.Signal != ""
 	if end.exit.Status != exitDone {
 		end.exit.Words = p.words()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,7 +26,8 @@ type place struct {
 	cmd         *exec.Cmd // nil between two lives
 	incarnation int
 	since       time.Time
-	logStart    int64 // offset in log at which the current life begins
+	logStart    int64  // offset in log at which the current life begins
+	floor, seen uint64 // of the current life: see peak
 
 	due      time.Time // when the next life starts; zero: never, or a life is running
 	held     bool      // a fault keeps the place empty
@@ -68,6 +70,7 @@ func (p *place) start(binary string) error {
 		return err
 	}
 	p.cmd = cmd
+	p.floor, p.seen = highWater(os.Getpid()), 0
 	p.incarnation++
 	p.since = time.Now()
 	p.restarts.Started(p.since.Sub(p.born))
@@ -85,8 +88,24 @@ func (p *place) end(exit Exit) {
 	p.writeLog("incarnation %d ended after %s: %s", p.incarnation, time.Since(p.since).Round(time.Millisecond), exit)
 }
 
+// look notes the memory that the process has had so far.
+func (p *place) look() { p.seen = max(p.seen, highWater(p.cmd.Process.Pid)) }
+
+// peak returns the peak memory of a process that has ended, in bytes; 0: not known. most is what
+// the kernel says. Linux counts the peak of the launcher too, which shares its memory with a new
+// process until that begins its program. So what the kernel says is only right if it is more than
+// the launcher had when it started the process (floor). Otherwise seen counts, which is what the
+// process had when it was last looked at.
+func peak(most, floor, seen uint64) uint64 {
+	if most > floor {
+		return most
+	}
+	return seen
+}
+
 // signal sends sig to the process group.
 func (p *place) signal(sig syscall.Signal) error {
+	p.look() // it may be about to end
 	err := syscall.Kill(-p.cmd.Process.Pid, sig)
 	if errors.Is(err, syscall.ESRCH) {
 		return nil // it ended a moment ago, and its exit is about to be reported
@@ -166,7 +185,10 @@ func exitOf(cmd *exec.Cmd) Exit {
 	ps := cmd.ProcessState
 	e := Exit{Status: ps.ExitCode(), CPU: ps.UserTime() + ps.SystemTime()}
 	if usage, ok := ps.SysUsage().(*syscall.Rusage); ok {
-		e.PeakBytes = uint64(usage.Maxrss) << 10 // Linux counts in KiB
+		e.PeakBytes = uint64(usage.Maxrss)
+		if runtime.GOOS != "darwin" { // others count in KiB
+			e.PeakBytes <<= 10
+		}
 	}
 	if state, ok := ps.Sys().(syscall.WaitStatus); ok && state.Signaled() {
 		e.Status, e.Signal = -1, state.Signal().String()

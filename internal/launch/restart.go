@@ -88,7 +88,7 @@ type Exit struct {
 	Words    string // the line in which the process said why; "" if it did not
 
 	CPU       time.Duration // CPU time of the process
-	PeakBytes uint64        // peak memory of the process
+	PeakBytes uint64        // peak memory of the process, or nearly; 0: not known
 }
 
 // String describes the exit, such as "killed by a fault" or "exit status 1: no space left on

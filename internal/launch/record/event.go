@@ -263,7 +263,7 @@ type Life struct {
 	Incarnation  int     `json:"incarnation"`
 	BeganSeconds float64 `json:"began_seconds"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
-	PeakBytes    uint64  `json:"peak_bytes"` // peak memory
+	PeakBytes    uint64  `json:"peak_bytes"` // peak memory, or nearly; 0: not known
 	End          string  `json:"end"`        // how it ended, in words
 }
 
