@@ -153,6 +153,17 @@ func (p *problem) init(s *settings, seed uint64, params []float32) error {
 	return p.desc.Init(seed, params)
 }
 
+// initPart writes the initial parameters from value lo on to params.
+func (p *problem) initPart(s *settings, lo int, params []float32) error {
+	if p.program != nil {
+		return p.program.part(lo, params)
+	}
+	all := make([]float32, p.layout.Values)
+	err := p.desc.Init(s.Seed, all)
+	copy(params, all[lo:])
+	return err
+}
+
 // parseInput parses --input.
 func parseInput(text string) (in model.Input, err error) {
 	if users, ok := strings.CutPrefix(text, "ratings:"); ok {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,7 +75,8 @@ type programModel struct {
 	about   *program.Description
 	rates   map[string]float32 // of the program that was tried last
 	seed    uint64
-	initial []float32 // initial parameters for that seed
+	initial []float32 // initial parameters for that seed; nil: they are in file
+	file    string    // of a described model
 	output  io.Writer // for the output of programs
 
 	mu   sync.Mutex
@@ -86,9 +88,10 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 	m := &programModel{seed: s.Seed, output: os.Stderr}
 	if s.Described != "" {
 		var err error
-		if m.about, m.initial, err = program.Read(s.Described); err != nil {
+		if m.about, err = program.Read(s.Described); err != nil {
 			return model.Defaults{}, err
 		}
+		m.file = s.Described
 	} else {
 		running, err := m.start(context.Background(), s, s.Seed)
 		if err != nil {
@@ -176,11 +179,20 @@ func (m *programModel) close() error {
 	return running.Close()
 }
 
+// part writes the initial parameters from value lo on to params. If they are in a file, it reads no
+// others into memory: a server has a part of the model only.
+func (m *programModel) part(lo int, params []float32) error {
+	if m.initial == nil {
+		return program.ReadInitial(m.file, lo, params)
+	}
+	copy(params, m.initial[lo:])
+	return nil
+}
+
 // init writes the initial parameters for a seed.
 func (m *programModel) init(s *settings, seed uint64, params []float32) error {
 	if seed == m.seed {
-		copy(params, m.initial)
-		return nil
+		return m.part(0, params)
 	}
 	other, err := m.start(context.Background(), s, seed)
 	if err != nil {
@@ -235,6 +247,13 @@ func (m *programModel) try(ctx context.Context, s *settings, other *second) (war
 		return "", err
 	}
 	m.rates = running.About().Rates
+	if m.initial == nil {
+		m.initial = make([]float32, m.about.Values())
+		if err := program.ReadInitial(m.file, 0, m.initial); err != nil {
+			_ = running.Close() // it was not asked yet
+			return "", err
+		}
+	}
 	grads, again := make([]float32, len(m.initial)), make([]float32, len(m.initial))
 	begin := time.Now()
 	loss, _, err := m.gradient(s, running)(ctx, m.initial, grads, kintsugi.PushID{})
@@ -336,23 +355,28 @@ func (p *problem) takeRates(s *settings) (err error) {
 
 // keep writes the description of the program, if there is one, to a run's folder, for its
 // processes. A resumed run keeps its description, except the rates of tensors, which are those that
-// the program says now.
+// the program says now. From then on this process too has the initial parameters in that file alone.
 func (m *programModel) keep(dir string) error {
 	if m == nil {
 		return nil
 	}
 	path := filepath.Join(dir, describedFile)
 	about, initial := m.about, m.initial
+	m.file, m.initial = path, nil
+	defer debug.FreeOSMemory() // what the first gradients took, for the processes of the run
 	if _, err := os.Stat(path); err == nil {
-		began, with, err := program.Read(path)
+		began, err := program.Read(path)
 		switch {
 		case err != nil:
 			return err
 		case maps.Equal(began.Rates, about.Rates):
 			return nil
 		}
+		if err := program.ReadInitial(path, 0, initial); err != nil {
+			return err
+		}
 		began.Rates = about.Rates
-		about, initial = began, with
+		about = began
 	}
 	if err := record.WriteFile(path, func(w io.Writer) error { return program.Write(w, about, initial) }); err != nil {
 		return fmt.Errorf("write what the program trains: %w", err)

@@ -50,7 +50,7 @@ func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard
 		}
 	}
 	flat, err := c.base(ctx, v, s)
-	if errors.Is(err, kintsugi.ErrCorrupt) {
+	if v.Restore != "" && errors.Is(err, kintsugi.ErrCorrupt) {
 		return fmt.Errorf("%w: %s", err, what)
 	}
 	if err != nil {
@@ -81,12 +81,10 @@ func (c *checkpoints) base(ctx context.Context, v kintsugi.View, s *server.Shard
 
 // initial fills a shard with the initialisation, whatever it contained.
 func (c *checkpoints) initial(s *server.Shard) (*ckpt.Flat, error) {
-	all := make([]float32, c.problem.layout.Values)
-	if err := c.problem.init(c.settings, c.settings.Seed, all); err != nil {
+	lo, _ := c.problem.layout.Span(s.Chunks)
+	if err := c.problem.initPart(c.settings, lo, s.Params); err != nil {
 		return nil, err
 	}
-	lo, hi := c.problem.layout.Span(s.Chunks)
-	copy(s.Params, all[lo:hi])
 	for _, state := range s.State {
 		clear(state)
 	}

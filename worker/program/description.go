@@ -2,7 +2,6 @@ package program
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,23 +120,80 @@ func Write(w io.Writer, d *Description, initial []float32) error {
 	return err
 }
 
-// Read reads a file that Write has written. If the file is damaged, the error is a
-// kintsugi.ErrCorrupt.
-func Read(path string) (d *Description, initial []float32, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: what a program said it trains: %w", kintsugi.ErrUsage, err)
-	}
-	defer f.Close()
-	d, initial, err = read(f)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: what a program said it trains: %w", path, err)
-	}
-	return d, initial, nil
+// Read reads the description in a file that Write has written. If the file is damaged, the error is
+// a kintsugi.ErrCorrupt. It does not look at the parameters: ReadInitial verifies them.
+func Read(path string) (d *Description, err error) {
+	err = open(path, func(f *os.File) error {
+		x, r, err := readHead(f)
+		if err != nil {
+			return err
+		}
+		at, err := f.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if follow, n := info.Size()-at+int64(r.Buffered()), 4*int64(x.Values()); follow < n {
+			return fmt.Errorf("%w: %d bytes of parameters instead of %d", kintsugi.ErrCorrupt, follow, n)
+		}
+		d = &x.Description
+		return nil
+	})
+	return d, err
 }
 
-func read(from io.Reader) (*Description, []float32, error) {
-	r := bufio.NewReader(from)
+// ReadInitial reads the initial parameters from value lo on into params, from a file that Write has
+// written. It reads the whole file to verify the checksum, but keeps nothing except params, since
+// the model may be much larger than what this process holds of it. If the file is damaged or does
+// not have these values, the error is a kintsugi.ErrCorrupt, and params are undefined.
+func ReadInitial(path string, lo int, params []float32) error {
+	return open(path, func(f *os.File) error {
+		x, r, err := readHead(f)
+		if err != nil {
+			return err
+		}
+		n, hi := x.Values(), lo+len(params)
+		if lo < 0 || hi > n {
+			return fmt.Errorf("%w: it has %d parameters, and not those from %d to %d", kintsugi.ErrCorrupt, n, lo, hi)
+		}
+		sum := crc32.New(castagnoli)
+		_, err = io.CopyN(sum, r, 4*int64(lo))
+		if err == nil {
+			_, err = io.ReadFull(io.TeeReader(r, sum), kernels.Bytes(params))
+		}
+		if err == nil {
+			_, err = io.CopyN(sum, r, 4*int64(n-hi))
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: its %d parameters cannot be read: %w", kintsugi.ErrCorrupt, n, err)
+		case sum.Sum32() != x.CRC32C:
+			return fmt.Errorf("%w: the initial parameters do not match their checksum", kintsugi.ErrCorrupt)
+		}
+		return nil
+	})
+}
+
+// open opens the file of a described model, and names it in errors.
+func open(path string, read func(*os.File) error) error {
+	const what = "what a program said it trains"
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", kintsugi.ErrUsage, what, err)
+	}
+	defer f.Close()
+	if err := read(f); err != nil {
+		return fmt.Errorf("%s: %s: %w", path, what, err)
+	}
+	return nil
+}
+
+// readHead reads the first line. The parameters follow in the reader that it returns.
+func readHead(from io.Reader) (x described, r *bufio.Reader, err error) {
+	r = bufio.NewReader(from)
 	var head []byte
 	for {
 		part, err := r.ReadSlice('\n')
@@ -145,28 +201,17 @@ func read(from io.Reader) (*Description, []float32, error) {
 			break
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) || len(head) > longest {
-			return nil, nil, fmt.Errorf("%w: it does not begin with a line of JSON", kintsugi.ErrCorrupt)
+			return x, nil, fmt.Errorf("%w: it does not begin with a line of JSON", kintsugi.ErrCorrupt)
 		}
 	}
-	var x described
 	if err := json.Unmarshal(head, &x); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
+		return x, nil, fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
 	}
 	if x.Kintsugi != 1 {
-		return nil, nil, fmt.Errorf("%w: format %d; this program reads 1", kintsugi.ErrUsage, x.Kintsugi)
+		return x, nil, fmt.Errorf("%w: format %d; this program reads 1", kintsugi.ErrUsage, x.Kintsugi)
 	}
 	if err := x.Check(); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
+		return x, nil, fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
 	}
-	var b bytes.Buffer
-	n := 4 * int64(x.Values())
-	if _, err := io.CopyN(&b, r, n); err != nil { // memory grows with the actual content, not with the size that the header claims
-		return nil, nil, fmt.Errorf("%w: %d bytes of parameters instead of %d", kintsugi.ErrCorrupt, b.Len(), n)
-	}
-	if crc32.Checksum(b.Bytes(), castagnoli) != x.CRC32C {
-		return nil, nil, fmt.Errorf("%w: the initial parameters do not match their checksum", kintsugi.ErrCorrupt)
-	}
-	initial := make([]float32, x.Values())
-	copy(kernels.Bytes(initial), b.Bytes())
-	return &x.Description, initial, nil
+	return x, r, nil
 }
