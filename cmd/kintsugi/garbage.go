@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+const (
+	usualGarbage = 100      // percent of the live heap, as in any Go program
+	leastGarbage = 10       // percent
+	roomGarbage  = 64 << 20 // bytes
+)
+
+// garbagePercent returns by how many percent of what is alive, in bytes, the heap may grow before
+// garbage is collected.
+//
+// By default a heap doubles first. In the processes of a run, what is alive is mostly a few arrays
+// as large as the model, so there would be garbage as large as the model and its optimizer's state.
+// But those arrays hold no pointers, and the collector does not read them: collecting more often
+// costs no more than it does in a process with a small model.
+func garbagePercent(live uint64) int {
+	if live <= roomGarbage {
+		return usualGarbage
+	}
+	return int(max(leastGarbage, usualGarbage*roomGarbage/live))
+}
+
+// boundGarbage applies garbagePercent after each collection, unless the user has set GOGC.
+func boundGarbage() {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	now := usualGarbage
+	var collected func(struct{})
+	// again arranges that collected is called after the next collection, which frees the object.
+	again := func() { runtime.AddCleanup(new(*byte), collected, struct{}{}) }
+	collected = func(struct{}) {
+		metrics.Read(sample)
+		if p := garbagePercent(sample[0].Value.Uint64()); p != now {
+			debug.SetGCPercent(p)
+			now = p
+		}
+		again()
+	}
+	again()
+}

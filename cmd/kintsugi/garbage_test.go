@@ -1,0 +1,53 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+func TestGarbageIsAsMuchAsIsAliveOrALittle(t *testing.T) {
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{
+		{0, 100}, {4 << 20, 100}, {64 << 20, 100}, // a small process is any Go program
+		{128 << 20, 50}, {256 << 20, 25}, {640 << 20, 10},
+		{1 << 30, 10}, {1 << 40, 10}, {math.MaxUint64, 10},
+	} {
+		if got := garbagePercent(c.live); got != c.want {
+			t.Errorf("%d bytes alive: %d percent, want %d", c.live, got, c.want)
+		}
+	}
+}
+
+// Of a large model, each process has in memory what it works with, and not once more what it was
+// told of it when it began.
+func TestProcessesHoldNoMoreOfAModelThanTheyNeed(t *testing.T) {
+	onlyLong(t)
+	notUnderRace(t)
+	const values = 8_000_010
+	peaks := func(words ...string) map[string]uint64 {
+		dir := newDir(t)
+		must(t, append([]string{"train", "--workers", "2", "--servers", "2", "--steps", "10", "--optimizer", "adam", "--out", dir}, append(ownProgram, words...)...)...)
+		peaks := make(map[string]uint64)
+		for _, l := range readRun(t, dir).Lives {
+			peaks[l.Part] = max(peaks[l.Part], l.PeakBytes)
+		}
+		return peaks
+	}
+	small, large := peaks(), peaks("large")
+	for part, most := range map[string]float64{ // bytes per parameter of the model
+		"coordinator": 1,
+		"worker/0":    30, // parameters and gradient, those that are offered in shared memory, and those of its program
+		"server/0":    50, // of half of the model: three versions and two outside the process, with two means each, a copy and two gradients
+	} {
+		if small[part] == 0 {
+			t.Fatalf("no peak of %s is on record", part)
+		}
+		if got := float64(large[part]-small[part]) / values; !(got <= most) {
+			t.Errorf("%s takes %.1f bytes for each parameter, want %g at most", part, got, most)
+		} else {
+			t.Logf("%s takes %.1f bytes for each parameter", part, got)
+		}
+	}
+}
