@@ -46,6 +46,7 @@ type Cluster struct {
 	encoded     map[kintsugi.PushID][]uint64 // payloads by chunk
 	returned    map[kintsugi.PushID]bool     // encoded pushes that their workers take for dropped, on the current line
 	residuals   ResidualResult
+	flows       FlowResult
 	away        time.Duration // how long a server that dies now stays away at least
 	outageAt    time.Duration // when all servers went away; 0: not yet
 	met         int           // number of simultaneous deaths so far, see meeting
@@ -94,6 +95,7 @@ type Result struct {
 	Home  bool // at the end, all shards are with their own servers
 
 	Residuals ResidualResult
+	Flows     FlowResult
 
 	met int // see Cluster
 
@@ -286,7 +288,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Residuals: c.residuals, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Residuals: c.residuals, Flows: c.flows, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views, r.Home = int(v.Line), int(v.Number), true
 		for i, chain := range v.Chains {

@@ -27,7 +27,8 @@ type coding struct {
 // message is an encoded gradient. It is kept until the fate of its push is known.
 type message struct {
 	ticket   kintsugi.Ticket
-	payloads []uint64  // by chunk
+	hashes   []uint64  // by chunk, of the gradient
+	payloads []uint64  // by chunk; 0: not encoded yet
 	left     []float64 // by value: the gradient less what was sent
 }
 
@@ -48,36 +49,51 @@ func newCoding(c *Cluster) coding {
 // encodes reports whether gradients of the worker are encoded.
 func (h *hand) encodes() bool { return h.coding.feedback != nil }
 
-// encode makes the message of a gradient.
-func (h *hand) encode(id kintsugi.PushID) *message {
+// begin begins the message of a gradient.
+func (h *hand) begin(id kintsugi.PushID) *message {
 	x, layout := &h.coding, h.c.layout
-	m := &message{payloads: make([]uint64, len(layout.Chunks)), left: make([]float64, layout.Values)}
+	m := &message{payloads: make([]uint64, len(layout.Chunks)), left: make([]float64, layout.Values), hashes: h.gradient(id)}
 	x.book.Begin(id)
 	x.open[id] = m
-	for i, hash := range h.gradient(id) {
-		chunk := layout.Chunks[i]
-		gradient, decoded := make([]float32, chunk.Len()), make([]float32, chunk.Len())
-		for k := range gradient {
-			hash = mix(hash, uint64(k))
-			gradient[k] = float32(int(hash>>57) - 64)
-		}
-		payload := x.feedback.Encode(nil, id, kintsugi.ChunkID(i), gradient)
-		if err := kernels.Host.Decode(decoded, x.feedback.Codec().Encoding(), payload); err != nil {
-			h.c.fail(notAtFault, "decode %v: %v", id, err)
-		}
-		m.payloads[i] = uint64(len(payload))
-		for _, b := range payload {
-			m.payloads[i] = mix(m.payloads[i], uint64(b))
-		}
-		for k := range gradient {
-			m.left[chunk.Lo+k] = float64(gradient[k]) - float64(decoded[k])
-		}
+	if h.c.encoded[id] == nil {
+		h.c.encoded[id] = make([]uint64, len(layout.Chunks))
 	}
-	if was := h.c.encoded[id]; was != nil && !slices.Equal(was, m.payloads) {
-		h.c.fail(conserved, "%v@%d is encoded to %x, and was to %x", id, id.Incarnation, m.payloads, was)
-	}
-	h.c.encoded[id] = m.payloads
 	delete(h.c.returned, id) // it begins anew, with the residual that has come back
+	return m
+}
+
+// encode encodes one chunk of a gradient.
+func (h *hand) encode(id kintsugi.PushID, m *message, i kintsugi.ChunkID) {
+	x, chunk, hash := &h.coding, h.c.layout.Chunks[i], m.hashes[i]
+	gradient, decoded := make([]float32, chunk.Len()), make([]float32, chunk.Len())
+	for k := range gradient {
+		hash = mix(hash, uint64(k))
+		gradient[k] = float32(int(hash>>57) - 64)
+	}
+	payload := x.feedback.Encode(nil, id, i, gradient)
+	if err := kernels.Host.Decode(decoded, x.feedback.Codec().Encoding(), payload); err != nil {
+		h.c.fail(notAtFault, "decode %v: %v", id, err)
+	}
+	m.payloads[i] = uint64(len(payload))
+	for _, b := range payload {
+		m.payloads[i] = mix(m.payloads[i], uint64(b))
+	}
+	for k := range gradient {
+		m.left[chunk.Lo+k] = float64(gradient[k]) - float64(decoded[k])
+	}
+	was := &h.c.encoded[id][i]
+	if *was != 0 && *was != m.payloads[i] {
+		h.c.fail(conserved, "chunk %d of %v@%d is encoded to %x, and was to %x", i, id, id.Incarnation, m.payloads[i], *was)
+	}
+	*was = m.payloads[i]
+}
+
+// whole makes the message of a gradient.
+func (h *hand) whole(id kintsugi.PushID) *message {
+	m := h.begin(id)
+	for i := range m.payloads {
+		h.encode(id, m, kintsugi.ChunkID(i))
+	}
 	return m
 }
 
@@ -332,9 +348,13 @@ func (s *session) encodeTurn(id kintsugi.PushID) {
 		s.sendPush(id, m.payloads, 0)
 		return
 	}
+	if s.flows() {
+		s.flow(id)
+		return
+	}
 	s.c.after(s.h.proc, s.c.computeTime(s.h.slot), func() {
 		if !s.over {
-			s.sendPush(id, s.h.encode(id).payloads, 0)
+			s.sendPush(id, s.h.whole(id).payloads, 0)
 		}
 	})
 }

@@ -33,6 +33,7 @@ type Config struct {
 	// Encoding of gradients, in the syntax of compress.Parse: one that sends float32, so that sums
 	// stay exact; "": none. Not together with Consistency.Continue.
 	Codec string
+	Flows bool // gradients are pushed while they are computed, if the codec lets them
 
 	Faults     FaultSet
 	FaultEvery time.Duration // mean time between two faults
@@ -101,6 +102,8 @@ const (
 	ticketAlone          // only the ticket of an encoded push is sent again
 	takenBack            // an encoded push that a conductor was told of is taken for dropped when its version is passed
 	onlyNewest           // a commit names only the newest counted push of a worker
+	quietFlow            // that a gradient goes out while it is computed is not noted
+	keptHalf             // what a gradient that is given up half way has taken of the residual does not come back
 )
 
 // schedule returns a schedule with different scalars in every step.

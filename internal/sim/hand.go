@@ -110,6 +110,7 @@ type session struct {
 	grads    []uint64
 	kept     uint32 // number of kept gradients that it is the mean of
 	silent   []bool // by shard: its head has not answered
+	flowing  *flow  // the push is being computed; nil: it is whole
 	refused  *kintsugi.Refused
 	awaiting bool // its ticket was sent
 	settled  *outcome
@@ -166,6 +167,7 @@ func (s *session) fail(err error) {
 
 func (s *session) close() {
 	s.over = true
+	s.dropFlow()
 	s.putBack()
 	s.takeIn()
 	s.work.close(errCut)
@@ -229,6 +231,10 @@ func (s *session) compute(id kintsugi.PushID) {
 	if s.sayGoodbye() {
 		return
 	}
+	if s.flows() {
+		s.flow(id)
+		return
+	}
 	s.c.after(h.proc, s.c.computeTime(h.slot), func() {
 		if !s.over {
 			h.away.goesOut(id)
@@ -247,12 +253,17 @@ func (h *hand) gradient(id kintsugi.PushID) []uint64 {
 	return grads
 }
 
-// sendPush pushes a gradient, or the mean of the given number of kept gradients.
-func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
+// opens makes a gradient, or the mean of the given number of kept gradients, the current push.
+func (s *session) opens(id kintsugi.PushID, grads []uint64, kept uint32) {
 	s.push, s.grads, s.kept = id, grads, kept
 	s.c.cfg.watch.pushed(s)
 	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
 	s.silent = make([]bool, len(s.pushes))
+}
+
+// sendPush pushes a gradient, or the mean of the given number of kept gradients.
+func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
+	s.opens(id, grads, kept)
 	forgotten := -1
 	if s.c.cfg.forgets > 0 && s.c.chance(s.c.cfg.forgets) {
 		forgotten, s.c.forgot = s.c.rng.IntN(len(s.pushes)), s.c.now // a fault, with or without a storm; it costs ten seconds
@@ -267,19 +278,26 @@ func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 			s.frames(i, e) // code that counted a push by its frames would count this one twice
 		}
 	}
-	if !slices.Contains(s.silent, true) { // the only head was forgotten
-		s.sendTicket()
+	s.answered() // if the only head was forgotten
+}
+
+// frames pushes all chunks of a shard.
+func (s *session) frames(i int, e *end) {
+	for id := s.c.shards[i].Lo; id < s.c.shards[i].Hi; id++ {
+		s.frame(i, e, id, id == s.c.shards[i].Lo)
 	}
 }
 
-func (s *session) frames(i int, e *end) {
-	for id := s.c.shards[i].Lo; id < s.c.shards[i].Hi; id++ {
-		f := &frame{shard: kintsugi.ShardID(i), push: s.push, chunk: id, value: s.grads[id]}
-		if s.c.cfg.Faults.Has(Damage) && s.c.storming() && s.c.chance(0.005) {
-			f.value, f.damaged = ^f.value, true
-		}
-		e.send(f)
+// frame pushes one chunk of a shard.
+func (s *session) frame(i int, e *end, id kintsugi.ChunkID, first bool) {
+	f := &frame{shard: kintsugi.ShardID(i), push: s.push, chunk: id, value: s.grads[id], first: first}
+	if f.value == 0 {
+		s.c.fail(conserved, "%s pushes chunk %d of %v, which it has not made", s.h.name, id, s.push)
 	}
+	if s.c.cfg.Faults.Has(Damage) && s.c.storming() && s.c.chance(0.005) {
+		f.value, f.damaged = ^f.value, true
+	}
+	e.send(f)
 }
 
 // headSays handles an answer to a push. A head answers each time the push is sent; the first answer
@@ -299,7 +317,13 @@ func (s *session) headSays(i int, m any) {
 	if id != s.push || !s.silent[i] {
 		return
 	}
-	if s.silent[i] = false; slices.Contains(s.silent, true) {
+	s.silent[i] = false
+	s.answered()
+}
+
+// answered continues when the push is whole and every head has answered it.
+func (s *session) answered() {
+	if s.flowing != nil || slices.Contains(s.silent, true) {
 		return
 	}
 	if s.refused != nil {

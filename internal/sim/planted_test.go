@@ -31,6 +31,8 @@ var planted = []struct {
 	{"an encoded push that is told of again and not sent", ticketAlone, 0},
 	{"an encoded push that is taken for dropped and was counted", takenBack, 0},
 	{"a conductor that takes over and knows only the newest counted push of a worker", onlyNewest, 8300}, // a few runs in ten thousand
+	{"a gradient that goes out in part and is not noted", quietFlow, 0},
+	{"a residual that a gradient given up half way does not give back", keptHalf, 0},
 }
 
 // A simulator that finds nothing may be blind: each of these bugs must be found within 500 seeds.
@@ -40,8 +42,11 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			for seed := range uint64(500) {
 				cfg := Draw(p.from+seed, map[bool]kintsugi.Step{true: 200}[p.from >= EveryFault])
-				if p.bug == ticketAlone || p.bug == takenBack || p.bug == onlyNewest {
+				switch p.bug {
+				case ticketAlone, takenBack, onlyNewest:
 					cfg = drawCoded(p.from + seed)
+				case quietFlow, keptHalf:
+					cfg = drawFlowing(p.from + seed)
 				}
 				cfg.plant = p.bug
 				if _, err := Run(cfg); err != nil {

@@ -17,6 +17,7 @@ type frame struct {
 	push  kintsugi.PushID
 	chunk kintsugi.ChunkID
 	value uint64
+	first bool // of the push, on its stream
 
 	damaged bool // its checksum does not match
 }
@@ -457,7 +458,7 @@ type landing struct {
 
 // land receives one frame.
 func (in *landing) land(f *frame) {
-	again := in.buffer == nil && f.chunk == in.r.chunks.Lo
+	again := in.buffer == nil && f.first
 	if !in.started || in.push != f.push || again {
 		in.begin(f.push)
 	}
