@@ -165,7 +165,11 @@ func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, dec
 	if err := x.fetchState(); err != nil {
 		return err
 	}
-	x.copyOut(r.outside.Begin(uint64(keep)), 0, r.values)
+	var arrays []copying
+	for k, b := range r.outside.Begin(uint64(keep)) {
+		arrays = append(arrays, copying{b, kernels.Bytes(x.array(k))})
+	}
+	copyAll(arrays...)
 	return r.finish(x, made, decided)
 }
 
@@ -262,9 +266,11 @@ func (r *replica) recall(context.Context) error {
 			return fmt.Errorf("step %d of the state outside the process: %w", v.Step, err)
 		}
 		x := r.versions.take(kintsugi.Step(v.Step))
+		var arrays []copying
 		for k, b := range v.Arrays {
-			copy(kernels.Bytes(x.array(k)), b)
+			arrays = append(arrays, copying{kernels.Bytes(x.array(k)), b})
 		}
+		copyAll(arrays...)
 		if err := x.send(); err != nil {
 			return err
 		}

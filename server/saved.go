@@ -58,7 +58,8 @@ func (s *savedValues) begin(d kernels.Device, params, velocity []float32, saved 
 		s.half = make([]byte, 2*len(params))
 		return d.EncodeBF16(s.half, params, nil, nil)
 	}
-	s.values = slices.Clone(params)
+	s.values = make([]float32, len(params))
+	copyAll(copying{kernels.Bytes(s.values), kernels.Bytes(params)})
 	if s.copy.Coasts > 0 {
 		s.velocity, s.at = make([]float32, len(params)), slices.Clone(saved)
 		copy(s.velocity, velocity)
