@@ -44,7 +44,7 @@ func TestProcessesHoldNoMoreOfAModelThanTheyNeed(t *testing.T) {
 		if small[part] == 0 {
 			t.Fatalf("no peak of %s is on record", part)
 		}
-		if got := float64(large[part]-small[part]) / values; !(got <= most) {
+		if got := (float64(large[part]) - float64(small[part])) / values; !(got <= most) {
 			t.Errorf("%s takes %.1f bytes for each parameter, want %g at most", part, got, most)
 		} else {
 			t.Logf("%s takes %.1f bytes for each parameter", part, got)
