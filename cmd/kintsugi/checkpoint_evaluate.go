@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,10 +97,6 @@ func (e *evaluating) settings(path string) (*training, *problem, error) {
 	}
 	if err := t.ofRun(path, e.config, "say with --config which settings it has"); err != nil {
 		return nil, nil, err
-	}
-	t.Described = filepath.Join(filepath.Dir(cmp.Or(e.config, filepath.Join(path, configFile))), describedFile)
-	if _, err := os.Stat(t.Described); err != nil {
-		t.Described = "" // the program is asked, if there is one
 	}
 	if err := t.check(); err != nil {
 		return nil, nil, err

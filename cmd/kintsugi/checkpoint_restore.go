@@ -63,6 +63,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	defer prob.close()
 	if err := t.fits(m, prob); err != nil {
 		return err
 	}
@@ -73,8 +74,14 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	if prob.program != nil {
+		t.Described = filepath.Join(t.Out, describedFile)
+	}
 	rec, _, err := t.record(false, prob)
 	if err != nil {
+		return err
+	}
+	if err := prob.program.keep(t.Out); err != nil {
 		return err
 	}
 	rec.Record(time.Now(), &record.Note{Level: "info", Text: fmt.Sprintf("%s%s of %s", beginsWith, m.Name(), from.name)})
@@ -125,7 +132,11 @@ func (t *training) ofRun(path, file, advice string) error {
 	if _, err := os.Stat(config); err != nil {
 		return fmt.Errorf("%w: %s is no run folder: %s: %w", kintsugi.ErrUsage, path, advice, err)
 	}
-	return loadFile(t.flags, config)
+	if err := loadFile(t.flags, config); err != nil {
+		return err
+	}
+	t.findDescribed(filepath.Dir(config))
+	return nil
 }
 
 // beginsWith begins the note in a run that starts from a checkpoint. Such a run cannot begin before

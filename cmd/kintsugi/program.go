@@ -317,7 +317,7 @@ func (t *training) prepareProgram(resumed bool) error {
 	}
 	log.Info("asking the program what it trains, and for a first gradient", "program", strings.Join(t.Program, " ")) // this may take minutes
 	if resumed {
-		t.Described = filepath.Join(t.Out, describedFile)
+		t.findDescribed(t.Out)
 	}
 	if os.Getenv(threadsVariable) != "" {
 		return nil
@@ -361,8 +361,8 @@ func (m *programModel) keep(dir string) error {
 		return nil
 	}
 	path := filepath.Join(dir, describedFile)
-	about, initial := m.about, m.initial
-	m.file, m.initial = path, nil
+	about, initial, file := m.about, m.initial, m.file
+	m.initial, m.file = nil, path
 	defer debug.FreeOSMemory() // what the first gradients took, for the processes of the run
 	if _, err := os.Stat(path); err == nil {
 		began, err := program.Read(path)
@@ -372,16 +372,32 @@ func (m *programModel) keep(dir string) error {
 		case maps.Equal(began.Rates, about.Rates):
 			return nil
 		}
-		if err := program.ReadInitial(path, 0, initial); err != nil {
+		began.Rates = about.Rates
+		about, initial, file = began, nil, path
+	}
+	if initial == nil {
+		initial = make([]float32, about.Values())
+		if err := program.ReadInitial(file, 0, initial); err != nil {
 			return err
 		}
-		began.Rates = about.Rates
-		about = began
 	}
 	if err := record.WriteFile(path, func(w io.Writer) error { return program.Write(w, about, initial) }); err != nil {
 		return fmt.Errorf("write what the program trains: %w", err)
 	}
 	return nil
+}
+
+// findDescribed finds the description of the program of a run whose settings are in the folder dir:
+// beside them, also if the folder has been moved, or where they say. If it is in neither place, the
+// program is asked.
+func (s *settings) findDescribed(dir string) {
+	for _, file := range []string{filepath.Join(dir, describedFile), s.Described} {
+		if _, err := os.Stat(file); err == nil {
+			s.Described = file
+			return
+		}
+	}
+	s.Described = ""
 }
 
 // lines logs the output of a program line by line.

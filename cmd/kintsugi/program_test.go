@@ -492,3 +492,40 @@ func TestARunIsResumedWithOtherRates(t *testing.T) {
 		t.Errorf("the run describes %+v, %v", described, err)
 	}
 }
+
+// A checkpoint of a program's run becomes another run, wherever the first one lies by then, and even
+// if its description was lost.
+func TestARestoredRunOfAProgramGoesOn(t *testing.T) {
+	t.Parallel()
+	onlyLong(t)
+	flags := []string{"train", "--decay", "constant", "--workers", "2", "--steps"}
+	run := func(dir, steps string) {
+		must(t, append(append(slices.Clone(flags), steps, "--out", dir), ownProgram...)...)
+	}
+	whole := newDir(t)
+	run(whole, "60")
+	_, want := lastParams(t, whole)
+	for name, lose := range map[string]func(old, restored string) error{
+		"the description of the new run": func(old, _ string) error { return os.RemoveAll(old) },
+		"the description of the old run": func(_, restored string) error { return os.Remove(filepath.Join(restored, describedFile)) },
+		"neither, and the program says it": func(old, restored string) error {
+			return errors.Join(os.RemoveAll(old), os.Remove(filepath.Join(restored, describedFile)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began, old, restored := newDir(t), newDir(t), newDir(t)
+			run(began, "30")
+			if err := errors.Join(os.MkdirAll(filepath.Dir(old), 0o777), os.Rename(began, old)); err != nil {
+				t.Fatal(err)
+			}
+			must(t, "checkpoint", "restore", old, "--out", restored)
+			if err := lose(old, restored); err != nil {
+				t.Fatal(err)
+			}
+			must(t, "train", "--resume", restored, "--steps", "60")
+			if step, got := lastParams(t, restored); step != 60 || !slices.Equal(got, want) {
+				t.Errorf("at step %d, the run has other parameters than one that was not restored", step)
+			}
+		})
+	}
+}
