@@ -47,6 +47,7 @@ type Cluster struct {
 	returned    map[kintsugi.PushID]bool     // encoded pushes that their workers take for dropped, on the current line
 	residuals   ResidualResult
 	flows       FlowResult
+	inFlight    int           // see Result
 	away        time.Duration // how long a server that dies now stays away at least
 	outageAt    time.Duration // when all servers went away; 0: not yet
 	met         int           // number of simultaneous deaths so far, see meeting
@@ -99,11 +100,14 @@ type Result struct {
 
 	met int // see Cluster
 
+	inFlight int // the most pushes that one worker has had in flight, if it may have several
+
 	strange, parted int // see Cluster
 	startedOver     int // see Cluster
 }
 
-// Run runs a cluster to its end. The error, if any, is a *Violation.
+// Run runs a cluster to its end. The error, if any, is a *Violation, or says why there is no such
+// cluster.
 func Run(cfg Config) (Result, error) {
 	c, err := newCluster(cfg)
 	if err != nil {
@@ -172,6 +176,9 @@ func (c *Cluster) stopRun() {
 
 func newCluster(cfg Config) (*Cluster, error) {
 	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{cfg.Chunks * kintsugi.MinChunkValues}}})
+	if err == nil {
+		err = cfg.Consistency.Check(cfg.Workers)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +295,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Residuals: c.residuals, Flows: c.flows, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Residuals: c.residuals, Flows: c.flows, Moved: c.moved, met: c.met, inFlight: c.inFlight, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views, r.Home = int(v.Line), int(v.Number), true
 		for i, chain := range v.Chains {

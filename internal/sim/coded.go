@@ -175,67 +175,6 @@ type ResidualResult struct {
 	GivenUp  int // residuals that were given up with their line
 }
 
-// asking is what a session waits for to learn the fates of encoded pushes.
-type asking struct {
-	expects  map[kintsugi.PushID]bool // pushes whose tickets were sent
-	heard    []fates.Fate             // fates not yet taken in
-	ask      []fates.Question         // what is still to be asked about; the first is being sent again
-	from     kintsugi.PushID          // the push after them, or, if one of them is on its version (pushed), the last of those
-	pushed   bool
-	hopeless *kintsugi.Refused
-	then     func() // called when fewer than credit pushes are open; nil: nobody waits
-	credit   int
-}
-
-// await continues with then when fewer than credit pushes are open.
-func (s *session) await(credit int, then func()) {
-	s.asking.credit, s.asking.then = credit, then
-	s.wake()
-}
-
-func (s *session) wake() {
-	a := &s.asking
-	switch then := a.then; {
-	case then == nil:
-	case a.hopeless != nil:
-		s.afterRefusal(*a.hopeless)
-	case len(a.expects) < a.credit:
-		a.then = nil
-		then()
-	}
-}
-
-// hears notes what the conductor says of encoded pushes.
-func (s *session) hears(m kintsugi.ConductorMessage) {
-	a := &s.asking
-	settle := func(f fates.Fate) {
-		if a.expects[f.Push] {
-			delete(a.expects, f.Push)
-			a.heard = append(a.heard, f)
-		}
-	}
-	switch m := m.(type) {
-	case kintsugi.Released:
-		s.newest = max(s.newest, m.Step)
-		for _, id := range m.Counted {
-			if a.expects[id] {
-				s.c.checkToldCounted(s.h, m, id)
-			}
-			settle(fates.Fate{Push: id, Counted: true})
-		}
-	case kintsugi.Refused:
-		s.c.checkToldRefused(m)
-		if a.expects[m.Push] && m.Step <= m.Push.Version {
-			a.hopeless = &m
-			s.h.coding.book.Void(m.Push)
-			delete(a.expects, m.Push)
-		}
-		settle(fates.Fate{Push: m.Push})
-		s.newest = max(s.newest, m.Step)
-	}
-	s.wake()
-}
-
 // takeIn settles the fates that the session has heard.
 func (s *session) takeIn() {
 	heard := s.asking.heard
@@ -357,32 +296,4 @@ func (s *session) encodeTurn(id kintsugi.PushID) {
 			s.sendPush(id, s.h.whole(id).payloads, 0)
 		}
 	})
-}
-
-// after continues when the ticket of a push is sent.
-func (s *session) after(id kintsugi.PushID) {
-	pace := s.c.cfg.Consistency.Pace()
-	if !pace.Prefetch {
-		s.await(pace.Credit, func() {
-			if s.newest > id.Version {
-				s.read(s.newest, s.turn)
-				return
-			}
-			id.Sequence++
-			s.encodeTurn(id)
-		})
-		return
-	}
-	ahead, settled := kintsugi.Step(0), false
-	goOn := func() {
-		switch {
-		case ahead == 0 || !settled:
-		case ahead >= s.newest:
-			s.turn(ahead)
-		default:
-			s.read(s.newest, s.turn)
-		}
-	}
-	s.read(id.Version+1, func(v kintsugi.Step) { ahead = v; goOn() })
-	s.await(1, func() { settled = true; goOn() })
 }

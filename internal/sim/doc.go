@@ -35,6 +35,6 @@
 // Workers may push a gradient while they compute it (Config.Flows), and give it up when heads have
 // parts of it.
 //
-// Limitation: workers without a codec have one push in flight. The simulated shells imitate the
-// shells of the product and share no code with them; Live and the tests of the shells cover those.
+// Limitation: the simulated shells imitate the shells of the product and share no code with them;
+// Live and the tests of the shells cover those.
 package sim

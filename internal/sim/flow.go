@@ -94,9 +94,7 @@ func (s *session) giveUp() {
 	s.c.flows.GivenUp++
 	s.dropFlow()
 	s.push = kintsugi.PushID{} // a head that has all of its frames may still say so
-	s.h.away.passed(id)
-	s.work.send(kintsugi.Ticket{Push: id})
-	s.read(s.newest, s.turn)
+	s.throwAway(id)
 }
 
 // dropFlow drops the gradient that is computed, if there is one: no head has all of it.

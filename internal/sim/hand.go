@@ -112,7 +112,8 @@ type session struct {
 	silent   []bool // by shard: its head has not answered
 	flowing  *flow  // the push is being computed; nil: it is whole
 	refused  *kintsugi.Refused
-	awaiting bool // its ticket was sent
+	awaiting bool // its ticket was sent, and the next gradient waits for its fate
+	ticketed bool // its ticket was sent
 	settled  *outcome
 	ahead    *kintsugi.Step // version that was read before the fate was known
 	prefetch bool           // such a read is under way
@@ -179,7 +180,7 @@ func (s *session) close() {
 
 // conductorSays handles a message of the conductor.
 func (s *session) conductorSays(m kintsugi.ConductorMessage) {
-	if s.h.encodes() {
+	if s.h.encodes() || s.several() {
 		s.hears(m)
 		if s.over {
 			return
@@ -228,6 +229,10 @@ func (s *session) id(v kintsugi.Step) kintsugi.PushID {
 func (s *session) compute(id kintsugi.PushID) {
 	h := s.h
 	h.away.comes(id)
+	if s.several() && h.leaving {
+		s.await(1, func() { s.sayGoodbye() })
+		return
+	}
 	if s.sayGoodbye() {
 		return
 	}
@@ -257,7 +262,7 @@ func (h *hand) gradient(id kintsugi.PushID) []uint64 {
 func (s *session) opens(id kintsugi.PushID, grads []uint64, kept uint32) {
 	s.push, s.grads, s.kept = id, grads, kept
 	s.c.cfg.watch.pushed(s)
-	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
+	s.settled, s.ahead, s.refused, s.awaiting, s.ticketed = nil, nil, nil, false, false
 	s.silent = make([]bool, len(s.pushes))
 }
 
@@ -334,7 +339,7 @@ func (s *session) answered() {
 }
 
 func (s *session) sendTicket() {
-	s.awaiting = !s.h.encodes()
+	s.awaiting, s.ticketed = !s.h.encodes() && !s.several(), true
 	views := make([]kintsugi.ViewNumber, len(s.view.Chains))
 	for i := range views {
 		views[i] = s.view.Number
@@ -353,6 +358,10 @@ func (s *session) sendTicket() {
 	s.h.sent = s.push
 	if s.c.cfg.Faults.Has(Repeat) && s.c.storming() && s.c.chance(0.05) {
 		s.work.send(t)
+	}
+	if s.several() {
+		s.goesOn()
+		return
 	}
 	if s.c.cfg.prefetches() {
 		s.prefetch = true
@@ -408,7 +417,19 @@ func (s *session) afterRefusal(r kintsugi.Refused) {
 		s.drop(s.offering.list[0])
 		return
 	}
+	if s.several() {
+		s.newest = max(s.newest, r.Step)
+		s.throwAway(r.Push)
+		return
+	}
 	s.read(r.Step, s.turn)
+}
+
+// throwAway reports a gradient that will not be offered again, and reads the newest parameters.
+func (s *session) throwAway(id kintsugi.PushID) {
+	s.h.away.passed(id)
+	s.work.send(kintsugi.Ticket{Push: id})
+	s.read(s.newest, s.turn)
 }
 
 // reading assembles one version from all shards.

@@ -282,6 +282,7 @@ func (s *session) begin(v kintsugi.Step) {
 		s.resume(id)
 		return
 	}
+	s.asking.expects = make(map[kintsugi.PushID]bool)
 	if a.queue == nil {
 		s.compute(id)
 		return
@@ -363,7 +364,7 @@ func (s *session) putBack() {
 		return
 	}
 	s.offering = nil
-	if s.awaiting && len(o.list) > 0 && s.push == o.list[0].ID {
+	if s.ticketed && len(o.list) > 0 && s.push == o.list[0].ID {
 		o.list = o.list[1:]
 	}
 	s.h.away.queue.Back(o.list)
