@@ -81,11 +81,11 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := prob.program.keep(t.Out); err != nil {
-		return err
-	}
 	rec.Record(time.Now(), &record.Note{Level: "info", Text: fmt.Sprintf("%s%s of %s", beginsWith, m.Name(), from.name)})
-	saved := t.seed(cmd.Context(), m, flat)
+	saved := prob.program.keep(t.Out)
+	if saved == nil {
+		saved = t.seed(cmd.Context(), m, flat)
+	}
 	reason := fmt.Sprintf("it was restored from %s of %s", m.Name(), from.name)
 	if saved != nil {
 		reason = saved.Error()

@@ -34,6 +34,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	prob.described(false)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	at, err := openPlace(ctx, p.Store, p.tls)

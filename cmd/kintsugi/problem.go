@@ -145,6 +145,18 @@ func (p *problem) close() error {
 	return p.program.close()
 }
 
+// described ends the program of p, if one is running, in a process that computes nothing: it has
+// said what it trains. Only a process that holds shards keeps the initial parameters.
+func (p *problem) described(holds bool) {
+	if p.program == nil {
+		return
+	}
+	_ = p.program.close()
+	if !holds {
+		p.program.initial = nil
+	}
+}
+
 // init writes the initial parameters for a seed.
 func (p *problem) init(s *settings, seed uint64, params []float32) error {
 	if p.program != nil {

@@ -60,6 +60,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	prob.described(true)
 	consistency, err := p.counting()
 	if err != nil {
 		return err

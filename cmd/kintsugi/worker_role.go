@@ -67,7 +67,7 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	if prob.program != nil {
-		prob.program.output = &lines{log: p.log}
+		prob.program.output, prob.program.initial = &lines{log: p.log}, nil // the initial parameters are only needed by servers
 	}
 	device, err := p.kernelDevice()
 	if err != nil {
