@@ -77,6 +77,9 @@
 //	etcd loses its data        Processes learn that they are forgotten and end. When  TestARunWhoseEtcdLosesItsDataGoesOnFromItsCheckpoint,
 //	                           they are started again, all shards restore the newest  etcd: TestALifeThatEtcdHasLostLearnsOfItAndTouchesNoOther,
 //	                           full checkpoint, on a new line.                        etcd: TestAnEtcdThatHasLostItsDataIsNoticed
+//	etcd is restored from a    The same. The coordinator stays, but learns that it    TestARunWhoseEtcdIsRestoredFromABackupGoesOnFromItsCheckpoint,
+//	backup                     does not lead any more.                                etcd: TestALifeLearnsThatEtcdHasGoneBack,
+//	                                                                                  etcd: TestACandidateLearnsThatEtcdHasGoneBack
 //	two coordinators believe   Only the one whose candidacy is still in etcd can put  etcd: TestTheNextCandidateLeadsWhenTheLeaderResigns
 //	that they lead             a view.
 //	two lives in one place     Only the later one counts, and the earlier one learns  etcd: TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt

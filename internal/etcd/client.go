@@ -25,6 +25,8 @@ import (
 type Client struct {
 	etcd   *clientv3.Client
 	prefix string // "/kintsugi/<run>/"
+
+	revision revision // of etcd
 }
 
 // DialOption changes a default of Dial.

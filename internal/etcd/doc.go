@@ -34,6 +34,7 @@
 // Training goes on in the current view, but a failover waits. All exported functions are safe for
 // concurrent use.
 //
-// An etcd that comes back without its data is something else: a Registration is Forgotten then, a
-// candidate has lost its lease, and Client.Emptied returns. Watches do not notice.
+// An etcd that comes back without data, or with those of a backup, is something else: a
+// Registration is Forgotten then, a candidate has lost its candidacy, and Client.Emptied returns.
+// Watches do not notice.
 package etcd

@@ -25,7 +25,8 @@ func isLeaseLost(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFou
 type Leadership struct {
 	client  *Client
 	session *concurrency.Session
-	mine    clientv3.Cmp // condition: the candidate's key still exists
+	mine    clientv3.Cmp  // condition: the candidate's key still exists
+	lost    chan struct{} // see Lost
 }
 
 // Leader returns the id of the leading coordinator, or "" if nobody leads.
@@ -47,14 +48,15 @@ var errLapsed = errors.New("the lease lapsed while waiting")
 // look into etcd. If the leader dies, the next candidate leads after ttl, which is rounded up to
 // whole seconds. If the leader resigns, the next one leads at once.
 func (c *Client) Campaign(ctx context.Context, id string, ttl time.Duration) (*Leadership, error) {
-	l, err := c.campaign(ctx, id, seconds(ttl))
+	l, err := c.campaign(ctx, id, seconds(ttl), func() {})
 	if err != nil {
 		return nil, fmt.Errorf("campaign as coordinator: %w", err)
 	}
 	return l, nil
 }
 
-func (c *Client) campaign(ctx context.Context, id string, ttl int64) (*Leadership, error) {
+// campaign is Campaign, and calls looked whenever it has looked whether etcd has lost data.
+func (c *Client) campaign(ctx context.Context, id string, ttl int64, looked func()) (*Leadership, error) {
 	lease, err := c.etcd.Grant(ctx, ttl)
 	if err != nil {
 		return nil, err
@@ -72,13 +74,15 @@ func (c *Client) campaign(ctx context.Context, id string, ttl int64) (*Leadershi
 	if err != nil {
 		return nil, err
 	}
+	lost := c.lost(session, looked)
 	// If the lease lapsed during the wait, the candidate would find nobody before it and believe
-	// that it leads.
+	// that it leads. If etcd went back, it would wait for something to change that has changed
+	// already.
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
 		select {
-		case <-session.Done():
+		case <-lost:
 			cancel(errLapsed)
 		case <-over:
 		}
@@ -96,8 +100,31 @@ func (c *Client) campaign(ctx context.Context, id string, ttl int64) (*Leadershi
 	return &Leadership{
 		client:  c,
 		session: session,
+		lost:    lost,
 		mine:    clientv3.Compare(clientv3.CreateRevision(election.Key()), "=", election.Rev()),
 	}, nil
+}
+
+// lost returns a channel that is closed when a session is over, or when etcd has lost what it knew
+// since: a lease that a backup has does not lapse.
+func (c *Client) lost(session *concurrency.Session, looked func()) chan struct{} {
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		emptied := make(chan struct{})
+		go func() {
+			if c.emptied(ctx, looked) {
+				close(emptied)
+			}
+		}()
+		select {
+		case <-session.Done():
+		case <-emptied:
+		}
+	}()
+	return lost
 }
 
 // giveBack ends a lease whose owner's context has already ended.
@@ -107,9 +134,9 @@ func (c *Client) giveBack(lease clientv3.LeaseID) error {
 	return c.revoke(ctx, lease)
 }
 
-// Lost is closed when the lease has lapsed, or when etcd has not confirmed it for its time to live.
-// Another coordinator may then lead.
-func (l *Leadership) Lost() <-chan struct{} { return l.session.Done() }
+// Lost is closed when the lease has lapsed, when etcd has not confirmed it for its time to live, or
+// when etcd has lost data. Another coordinator may then lead.
+func (l *Leadership) Lost() <-chan struct{} { return l.lost }
 
 // PutView is Client.PutView for the leading coordinator. It returns ErrFenced also if another
 // coordinator leads by now.

@@ -14,19 +14,19 @@ const (
 	lookEvery = 5 * time.Second
 )
 
-// Emptied waits until etcd has come back without the data that it had of the run, and returns true;
-// or until ctx ends, and returns false. Watches do not notice that: they go on at a revision that
-// etcd reaches only after as many changes as were lost.
+// Emptied waits until etcd has come back without data that it had of the run, all of them or those
+// since a backup, and returns true; or until ctx ends, and returns false. Watches do not notice
+// that: they go on at a revision that etcd reaches only after as many changes as were lost.
 func (c *Client) Emptied(ctx context.Context) bool { return c.emptied(ctx, func() {}) }
 
 // emptied is Emptied, and calls looked whenever it has looked.
 func (c *Client) emptied(ctx context.Context, looked func()) bool {
 	conn := c.etcd.ActiveConnection()
 	var id string
-	var revision int64
 	for ctx.Err() == nil {
 		state := conn.GetState()
 		if state == connectivity.Ready {
+			known := c.revision.known()
 			r, err := c.etcd.Get(ctx, c.prefix+idKey)
 			if err != nil {
 				pause(ctx)
@@ -36,10 +36,12 @@ func (c *Client) emptied(ctx context.Context, looked func()) bool {
 			for _, kv := range r.Kvs {
 				now = string(kv.Value)
 			}
-			if r.Header.Revision < revision || id != "" && now != id {
+			if r.Header.Revision < known || id != "" && now != id {
+				c.revision.forget(r.Header.Revision)
 				return true
 			}
-			id, revision = now, r.Header.Revision
+			c.revision.saw(r.Header.Revision)
+			id = now
 			looked()
 		}
 		every := lookEvery

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,6 +38,124 @@ func TestALifeThatEtcdHasLostLearnsOfItAndTouchesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, members, "the later life, unharmed", func(ms []Member) bool { return present("server/1@1")(ms) && string(ms[0].Value) == `"of now"` })
+}
+
+// An etcd that was restored from a backup knows a life, but not what has happened since. A process
+// learns that, whether the backup has its lease or not.
+func TestALifeLearnsThatEtcdHasGoneBack(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{time.Second, time.Minute} { // the shorter lease has lapsed by then
+		b := startEtcd(t)
+		data, backup := filepath.Join(b.dir, "data"), filepath.Join(b.dir, "backup")
+		r := register(t, b.dial(t), Server, 0, ttl)
+		b.Close()
+		if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+			t.Fatal(err)
+		}
+		b.start(t)
+		for i := range 10 {
+			if err := r.Tell(within(t), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Close()
+		b.start(t) // with all that it knew: that is no reason to end
+		if err := r.Tell(within(t), "again"); err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		if ttl == time.Second {
+			await(t, r.Changes(), "silent", func(s Status) bool { return s.State == Silent })
+		}
+		if err := errors.Join(os.RemoveAll(data), os.Rename(backup, data)); err != nil {
+			t.Fatal(err)
+		}
+		b.start(t)
+		await(t, r.Changes(), "forgotten", func(s Status) bool { return s.State == Forgotten })
+	}
+}
+
+// Who leads, and who waits to lead, would not hear of anything any more.
+func TestACandidateLearnsThatEtcdHasGoneBack(t *testing.T) {
+	t.Parallel()
+	b := startEtcd(t)
+	data, backup := filepath.Join(b.dir, "data"), filepath.Join(b.dir, "backup")
+	candidate := func(id string) (looks latest[int], leads chan *Leadership, ended chan error) {
+		n := 0
+		looks, leads, ended = newLatest[int](), make(chan *Leadership, 1), make(chan error, 1)
+		go func() {
+			l, err := b.dial(t).campaign(t.Context(), id, 60, func() {
+				n++
+				looks.send(n)
+			})
+			leads <- l
+			ended <- err
+		}()
+		return looks, leads, ended
+	}
+	some := func(n int) bool { return n > 0 }
+	firstLooks, leads, _ := candidate("first")
+	first := <-leads
+	secondLooks, _, ended := candidate("second")
+	await(t, secondLooks, "that it waits", some)
+	b.Close()
+	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	if _, err := b.dial(t).ID(within(t)); err != nil { // something that the backup does not know
+		t.Fatal(err)
+	}
+	b.Close()
+	for _, looks := range []latest[int]{firstLooks, secondLooks} {
+		select {
+		case <-looks: // it may be from before
+		default:
+		}
+	}
+	b.start(t)
+	for _, looks := range []latest[int]{firstLooks, secondLooks} {
+		await(t, looks, "a look at what etcd knows now", some)
+	}
+	select {
+	case <-first.Lost():
+		t.Fatal("an etcd that has its data is taken for one without")
+	default:
+	}
+	b.Close()
+	if err := errors.Join(os.RemoveAll(data), os.Rename(backup, data)); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	<-first.Lost()
+	if err := <-ended; !errors.Is(err, errLapsed) {
+		t.Errorf("who waited: %v", err)
+	}
+	if err := first.Resign(); err != nil {
+		t.Error(err)
+	}
+	_, leads, _ = candidate("third")
+	if third := <-leads; third == nil || third.Resign() != nil {
+		t.Error("after that, nobody leads")
+	}
+}
+
+// A member of an etcd may be behind the others. What it says of the past is no reason to end.
+func TestAMemberThatIsBehindHasNotGoneBack(t *testing.T) {
+	t.Parallel()
+	b := startEtcd(t)
+	r := register(t, b.dial(t), Server, 0, time.Minute)
+	if err := r.Tell(within(t), "more"); err != nil {
+		t.Fatal(err)
+	}
+	seen := &r.client.revision
+	if now := seen.known(); seen.saw(now-1) || r.wentBack(within(t)) || !seen.saw(now) || seen.known() != now {
+		t.Error("an old answer is taken for a restored etcd")
+	}
+	seen.saw(seen.known() + 5)
+	if !r.wentBack(within(t)) {
+		t.Error("an etcd that has gone back is not noticed")
+	}
 }
 
 // Whoever only reads learns of it too. An etcd that comes back with its data is not taken for one

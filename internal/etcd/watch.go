@@ -22,6 +22,7 @@ func (c *Client) follow(ctx context.Context, key string, prefix bool, begin func
 			pause(ctx)
 			continue
 		}
+		c.revision.saw(r.Header.Revision)
 		begin(r.Kvs)
 		c.watch(ctx, key, append(opts[:len(opts):len(opts)], clientv3.WithRev(r.Header.Revision+1)), changed)
 	}
@@ -36,6 +37,7 @@ func (c *Client) watch(ctx context.Context, key string, opts []clientv3.OpOption
 			pause(ctx)
 			return
 		}
+		c.revision.saw(r.Header.Revision)
 		changed(r.Events)
 	}
 }
