@@ -95,9 +95,14 @@ func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 // ErrUsage: two processes that are restarted would otherwise take the place from each other for
 // ever. It also ends work if etcd has lost the run; the next life of the process then begins in the
 // etcd that is there. If etcd is silent, it logs that, as others then take this process for dead.
-func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work func(context.Context) error) error {
+func (p *process) inPlace(ctx context.Context, client *etcd.Client, place *etcd.Registration, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	go func() {
+		if client.WentBack(ctx) {
+			cancel(errForgotten)
+		}
+	}()
 	go func() {
 		silent := false
 		for {

@@ -129,7 +129,7 @@ func runServer(ctx context.Context, p *process) error {
 	p.heed(ctx, client, s, self)
 	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", address, "kernels", computes)
 	return p.untilOver(ctx, client, func(ctx context.Context) error {
-		return p.inPlace(ctx, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
+		return p.inPlace(ctx, client, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
 	})
 }
 

@@ -124,7 +124,7 @@ func runWorker(ctx context.Context, p *process) error {
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Window: p.window(), Log: p.log,
 	}
-	return p.inPlace(ctx, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
+	return p.inPlace(ctx, client, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
 }
 
 // work is the life of a worker: until the run is over, or until it is asked to leave.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,7 +27,8 @@ type Client struct {
 	etcd   *clientv3.Client
 	prefix string // "/kintsugi/<run>/"
 
-	revision revision // of etcd
+	revision revision                      // of etcd
+	heard    atomic.Pointer[kintsugi.View] // the newest view that was read, put or watched; nil: none
 }
 
 // DialOption changes a default of Dial.

@@ -115,7 +115,7 @@ func (c *Client) lost(session *concurrency.Session, looked func()) chan struct{}
 		defer cancel()
 		emptied := make(chan struct{})
 		go func() {
-			if c.emptied(ctx, looked) {
+			if c.emptied(ctx, lookSoon, looked) {
 				close(emptied)
 			}
 		}()

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
 )
 
 // An etcd that comes back without its data knows no life. A process learns that it is forgotten, even
@@ -140,6 +142,57 @@ func TestACandidateLearnsThatEtcdHasGoneBack(t *testing.T) {
 	}
 }
 
+// Changes that are made after etcd went back hide how far it went: its revision grows past what it
+// was. The view says it all the same, also one that has the number of the view that was lost.
+func TestAViewThatEtcdHasLostIsMissed(t *testing.T) {
+	t.Parallel()
+	b := startEtcd(t)
+	data, backup := filepath.Join(b.dir, "data"), filepath.Join(b.dir, "backup")
+	c := b.dial(t)
+	put := func(c *Client, number kintsugi.ViewNumber, fence kintsugi.Fence) {
+		if _, err := c.PutView(within(t), number-1, kintsugi.View{Number: number, Line: 1, Fence: fence}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back := func() bool {
+		_, back, err := c.look(within(t), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return back
+	}
+	put(c, 1, 1)
+	b.Close()
+	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	put(c, 2, 2)
+	if back() {
+		t.Fatal("an etcd that has its data is taken for one without")
+	}
+	b.Close()
+	if err := errors.Join(os.RemoveAll(data), os.Rename(backup, data)); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	d := b.dial(t)
+	for i := range uint32(10) {
+		register(t, d, Worker, i, time.Minute)
+	}
+	if !back() {
+		t.Error("view 1 is taken for view 2")
+	}
+	if back() {
+		t.Error("what was missed once is missed again")
+	}
+	c.hears(&kintsugi.View{Number: 2, Line: 1, Fence: 2})
+	put(d, 2, 3)
+	if !back() {
+		t.Error("one view 2 is taken for another")
+	}
+}
+
 // A member of an etcd may be behind the others. What it says of the past is no reason to end.
 func TestAMemberThatIsBehindHasNotGoneBack(t *testing.T) {
 	t.Parallel()
@@ -174,7 +227,7 @@ func TestAnEtcdThatHasLostItsDataIsNoticed(t *testing.T) {
 		looked, emptied := make(chan struct{}), make(chan bool, 1)
 		ctx := within(t)
 		go func() {
-			emptied <- c.emptied(ctx, func() {
+			emptied <- c.emptied(ctx, lookSoon, func() {
 				select {
 				case looked <- struct{}{}:
 				case <-ctx.Done():

@@ -59,6 +59,7 @@ func (c *Client) View(ctx context.Context) (*kintsugi.View, Revision, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("read view: %w", err)
 	}
+	c.hears(&v)
 	return &v, Revision(rev), nil
 }
 
@@ -72,6 +73,7 @@ func (c *Client) WatchView(ctx context.Context) <-chan kintsugi.View {
 			return false
 		}
 		newest = v.Number
+		c.hears(&v)
 		return true
 	})
 }
@@ -119,6 +121,7 @@ func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v ki
 			return 0, fmt.Errorf("put view %d: %w", v.Number, err)
 		}
 		if r.Succeeded {
+			c.hears(&v)
 			return Revision(r.Header.Revision), nil
 		}
 		if len(conditions) > 0 {
