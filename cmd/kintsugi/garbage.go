@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 )
 
 const (
@@ -28,8 +29,9 @@ func garbagePercent(live, scanned uint64) int {
 	return int(max(leastGarbage, usualGarbage*room/live))
 }
 
-// boundGarbage applies garbagePercent after each collection, unless the user has set GOGC.
-func boundGarbage() {
+// boundGarbage applies garbagePercent after each collection, in a process of a run, unless the user
+// has set GOGC. A process may call it for each of its runs.
+var boundGarbage = sync.OnceFunc(func() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -47,4 +49,4 @@ func boundGarbage() {
 		again()
 	}
 	again()
-}
+})

@@ -65,7 +65,6 @@ func meetsAgain(err error) error {
 }
 
 func main() {
-	boundGarbage()
 	root := newRoot(os.Stdout, os.Stderr)
 	cmd, err := root.ExecuteC()
 	s := status(err, os.Stderr)

@@ -116,6 +116,7 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if p.tls, err = p.credentials(cmd.Context(), role, p.Index, p.log); err != nil {
 				return err
 			}
+			boundGarbage()
 			return p.untilNotice(cmd.Context(), run)
 		},
 	}

@@ -46,6 +46,7 @@ type run struct {
 
 // main runs the cluster and reports the outcome.
 func (r *run) main(ctx context.Context) error {
+	boundGarbage()
 	r.display = launch.NewDisplay(os.Stderr, nil)
 	log, err := newLog(r.display, r.LogLevel, onTerminal()) // prints above the progress line
 	if err != nil {
