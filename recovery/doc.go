@@ -78,7 +78,7 @@
 //	                           they are started again, all shards restore the newest  etcd: TestALifeThatEtcdHasLostLearnsOfItAndTouchesNoOther,
 //	                           full checkpoint, on a new line.                        etcd: TestAnEtcdThatHasLostItsDataIsNoticed
 //	etcd is restored from a    The same. The coordinator stays, but learns that it    TestARunWhoseEtcdIsRestoredFromABackupGoesOnFromItsCheckpoint,
-//	backup                     does not lead any more.                                etcd: TestALifeLearnsThatEtcdHasGoneBack,
+//	backup                     does not lead any more.                                etcd: TestAViewThatEtcdHasLostIsMissed,
 //	                                                                                  etcd: TestACandidateLearnsThatEtcdHasGoneBack
 //	two coordinators believe   Only the one whose candidacy is still in etcd can put  etcd: TestTheNextCandidateLeadsWhenTheLeaderResigns
 //	that they lead             a view.

@@ -34,7 +34,7 @@
 // Training goes on in the current view, but a failover waits. All exported functions are safe for
 // concurrent use.
 //
-// An etcd that comes back without data, or with those of a backup, is something else: a
-// Registration is Forgotten then, a candidate has lost its candidacy, and Client.Emptied returns.
-// Watches do not notice.
+// An etcd that comes back without data, or with those of a backup, is something else: a candidate
+// has lost its candidacy then, and Client.Emptied and WentBack return. A Registration is Forgotten
+// if its life is not in the data. Watches do not notice.
 package etcd

@@ -42,41 +42,6 @@ func TestALifeThatEtcdHasLostLearnsOfItAndTouchesNoOther(t *testing.T) {
 	await(t, members, "the later life, unharmed", func(ms []Member) bool { return present("server/1@1")(ms) && string(ms[0].Value) == `"of now"` })
 }
 
-// An etcd that was restored from a backup knows a life, but not what has happened since. A process
-// learns that, whether the backup has its lease or not.
-func TestALifeLearnsThatEtcdHasGoneBack(t *testing.T) {
-	t.Parallel()
-	for _, ttl := range []time.Duration{time.Second, time.Minute} { // the shorter lease has lapsed by then
-		b := startEtcd(t)
-		data, backup := filepath.Join(b.dir, "data"), filepath.Join(b.dir, "backup")
-		r := register(t, b.dial(t), Server, 0, ttl)
-		b.Close()
-		if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
-			t.Fatal(err)
-		}
-		b.start(t)
-		for i := range 10 {
-			if err := r.Tell(within(t), i); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.Close()
-		b.start(t) // with all that it knew: that is no reason to end
-		if err := r.Tell(within(t), "again"); err != nil {
-			t.Fatal(err)
-		}
-		b.Close()
-		if ttl == time.Second {
-			await(t, r.Changes(), "silent", func(s Status) bool { return s.State == Silent })
-		}
-		if err := errors.Join(os.RemoveAll(data), os.Rename(backup, data)); err != nil {
-			t.Fatal(err)
-		}
-		b.start(t)
-		await(t, r.Changes(), "forgotten", func(s Status) bool { return s.State == Forgotten })
-	}
-}
-
 // Who leads, and who waits to lead, would not hear of anything any more.
 func TestACandidateLearnsThatEtcdHasGoneBack(t *testing.T) {
 	t.Parallel()
@@ -190,24 +155,6 @@ func TestAViewThatEtcdHasLostIsMissed(t *testing.T) {
 	put(d, 2, 3)
 	if !back() {
 		t.Error("one view 2 is taken for another")
-	}
-}
-
-// A member of an etcd may be behind the others. What it says of the past is no reason to end.
-func TestAMemberThatIsBehindHasNotGoneBack(t *testing.T) {
-	t.Parallel()
-	b := startEtcd(t)
-	r := register(t, b.dial(t), Server, 0, time.Minute)
-	if err := r.Tell(within(t), "more"); err != nil {
-		t.Fatal(err)
-	}
-	seen := &r.client.revision
-	if now := seen.known(); seen.saw(now-1) || r.wentBack(within(t)) || !seen.saw(now) || seen.known() != now {
-		t.Error("an old answer is taken for a restored etcd")
-	}
-	seen.saw(seen.known() + 5)
-	if !r.wentBack(within(t)) {
-		t.Error("an etcd that has gone back is not noticed")
 	}
 }
 

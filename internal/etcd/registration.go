@@ -32,9 +32,9 @@ const (
 	// Superseded means that a later life has taken the place. This process must end.
 	Superseded
 
-	// Forgotten means that etcd does not know this life, although no later one has taken the place,
-	// or knows less than it did: its data were lost, or are those of a backup. This process must
-	// end. Another life can take the place.
+	// Forgotten means that etcd does not know this life, although no later one has taken the place:
+	// its data were lost. This process must end. Another life can take the place. A backup may know
+	// this life: see Client.WentBack.
 	Forgotten
 
 	// Closed means that Close was called, or that the context of Register has ended.
@@ -84,11 +84,9 @@ func (r *Registration) Tell(ctx context.Context, value any) error {
 	r.mu.Unlock()
 	c, member := r.client, memberKey(r.kind, r.index)
 	there := clientv3.Compare(clientv3.CreateRevision(c.prefix+member), ">", 0)
-	t, err := c.etcd.Txn(ctx).If(r.isMine(), there).Then(r.put(clientv3.WithIgnoreLease())).Commit()
-	if err != nil {
+	if _, err = c.etcd.Txn(ctx).If(r.isMine(), there).Then(r.put(clientv3.WithIgnoreLease())).Commit(); err != nil {
 		return fmt.Errorf("register %s/%d: %w", r.kind, r.index, err)
 	}
-	r.client.revision.saw(t.Header.Revision)
 	return nil
 }
 
@@ -231,7 +229,6 @@ func (r *Registration) beginLife(ctx context.Context) error {
 		}
 		if t.Succeeded {
 			r.incarnation, r.mine, r.lease = before.Incarnation+1, string(mine), lease.ID
-			r.client.revision.saw(t.Header.Revision)
 			return nil
 		}
 	}
@@ -275,7 +272,7 @@ func (r *Registration) hold(ctx context.Context, end context.CancelCauseFunc) {
 	defer close(r.changes)
 	r.say(Held)
 	for {
-		r.keepAlive(ctx, end)
+		r.keepAlive(ctx)
 		if ctx.Err() != nil {
 			break
 		}
@@ -301,27 +298,14 @@ func (r *Registration) say(s State) {
 }
 
 // keepAlive renews the lease, three times in its time to live. It returns when ctx ends, when etcd
-// has been silent for the lease's time to live, or when the lease is gone. It ends ctx if etcd has
-// gone back.
-func (r *Registration) keepAlive(ctx context.Context, end context.CancelCauseFunc) {
+// has been silent for the lease's time to live, or when the lease is gone.
+func (r *Registration) keepAlive(ctx context.Context) {
 	answers, err := r.client.etcd.KeepAlive(ctx, r.lease)
 	if err != nil {
 		return
 	}
-	for a := range answers {
-		if !r.client.revision.saw(a.ResponseHeader.GetRevision()) && r.wentBack(ctx) {
-			end(errForgotten)
-		}
+	for range answers {
 	}
-}
-
-// wentBack reports whether etcd knows less than it did: somebody has restored it from a backup.
-func (r *Registration) wentBack(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.ttl)*time.Second)
-	defer cancel()
-	known := r.client.revision.known()
-	a, err := r.client.etcd.Get(ctx, r.client.prefix+lifeKey(r.kind, r.index), clientv3.WithCountOnly())
-	return err == nil && a.Header.Revision < known
 }
 
 // takeUp gets a new lease and writes the key with it, as the same life. It returns false when ctx
@@ -352,7 +336,6 @@ func (r *Registration) tryTakeUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := r.client.revision.known() // Tell may see a newer one before this transaction is answered
 	t, err := c.etcd.Txn(ctx).
 		If(r.isMine()).
 		Then(clientv3.OpGet(c.prefix+member), r.put(clientv3.WithLease(lease.ID))).
@@ -368,11 +351,6 @@ func (r *Registration) tryTakeUp(ctx context.Context) error {
 		}
 		return errForgotten // nobody has ever had the place
 	}
-	if t.Header.Revision < known { // etcd has gone back, to when it knew this life already
-		c.revoke(ctx, lease.ID) // and the key with it: the next life writes it again
-		return errForgotten
-	}
-	r.client.revision.saw(t.Header.Revision)
 	if len(t.Responses[0].GetResponseRange().Kvs) == 0 {
 		r.status.Lapses++
 	}

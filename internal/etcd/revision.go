@@ -10,16 +10,9 @@ type revision struct{ newest atomic.Int64 }
 
 func (r *revision) known() int64 { return r.newest.Load() }
 
-// saw notes a revision and reports whether it is not smaller than those before.
-func (r *revision) saw(revision int64) bool {
-	for {
-		before := r.newest.Load()
-		if revision <= before {
-			return revision == before
-		}
-		if r.newest.CompareAndSwap(before, revision) {
-			return true
-		}
+// saw notes a revision.
+func (r *revision) saw(revision int64) {
+	for before := r.known(); revision > before && !r.newest.CompareAndSwap(before, revision); before = r.known() {
 	}
 }
 
