@@ -43,22 +43,12 @@ func newFarVersion(a kernels.Arrays, states int) *version {
 	for i := range states {
 		f.state[i] = a.NewArray()
 	}
-	x := &version{params: f.params.Host(), far: f}
+	x := &version{params: f.params.Host(), states: states, bank: -1, far: f}
 	clear(x.params)
 	return x
 }
 
 // open makes the host's arrays of the state. They are zeros the first time.
-func (x *version) open() {
-	f := x.far
-	if f == nil {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.open(x)
-}
-
 func (f *far) open(x *version) {
 	if f.opened {
 		return

@@ -53,5 +53,6 @@
 // that, as soon as they have landed; nobody writes those any more. A version belongs to its readers
 // as long as they pin it. A step never waits for a reader: if a buffer is still being read, the
 // step takes another one. So memory is bounded by two versions, and one more for each stream that
-// reads.
+// reads. With memory outside the process, the optimizer's state of versions lies there, in banks that
+// readers pin: see Outside.
 package server

@@ -234,7 +234,13 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 			r.fail(fmt.Errorf("shard %d: version %d, which the next replica needs, is not here", r.id, m.Step))
 			return
 		}
-		m.Taken = r.shard(p.version).Taken
+		s, err := r.pinShard(p.version)
+		if err != nil {
+			r.versions.unpin(p.version)
+			a.out.end(err) // it comes again, and asks again
+			return
+		}
+		m.Taken = s.Taken
 		p.message = m
 	}
 	r.put(a, p, s)

@@ -22,7 +22,7 @@ type making struct {
 	total       *sum         // heads write it, other replicas start from it; nil: nobody needs it
 	saved       *savedValues // distances are measured to these; nil: none are measured
 
-	outside  [][]byte // where dst is copied as well
+	outside  [][]byte // where dst is copied as well: its parameters, and its state if that is on an accelerator
 	products []kintsugi.Products
 	named    []uint64 // by chunk, how many values its operands name; nil: nobody counts them
 
@@ -67,8 +67,8 @@ func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 	return m, nil
 }
 
-// begin makes room for what the step writes besides dst. The making before must have ended, because
-// both would write to the state outside the process.
+// begin makes room for what the step writes besides the parameters of dst. The making before must
+// have ended, because both would write to the state outside the process.
 func (m *making) begin() {
 	r := m.r
 	m.left = int(r.chunks.Hi - r.chunks.Lo)
@@ -77,7 +77,14 @@ func (m *making) begin() {
 		m.named = make([]uint64, m.left)
 	}
 	if r.outside != nil {
-		m.outside = r.outside.Begin(uint64(m.src.step))
+		m.outside, m.err = r.beginOutside(m.src.step, m.dst)
+	}
+	switch {
+	case m.dst.far != nil || m.err != nil:
+	case m.outside != nil:
+		m.outside = m.outside[:1] // the state is made there
+	default:
+		m.dst.open()
 	}
 }
 
@@ -100,7 +107,9 @@ func (m *making) far() {
 	r := m.r
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.products, m.err = r.stepFar(m.commit, m.before, m.src, m.dst, m.counted, m.total)
+	if m.err == nil {
+		m.products, m.err = r.stepFar(m.commit, m.before, m.src, m.dst, m.counted, m.total)
+	}
 	if m.err == nil && m.outside != nil {
 		if m.err = m.dst.fetchState(); m.err == nil {
 			m.dst.copyOut(m.outside, 0, r.values)
@@ -186,10 +195,10 @@ func (m *making) settle() {
 		return
 	}
 	m.done = true
-	close(m.ended)
 	if m.over {
 		m.drop()
 	}
+	close(m.ended)
 }
 
 // chunk makes chunk i of the shard.

@@ -41,6 +41,12 @@ type desk struct {
 // newDesk returns a desk. If foresees is false, every step is made when it is committed.
 func newDesk(t *testing.T, d kernels.Device, replicas int, foresees bool) *desk {
 	t.Helper()
+	return newDeskOutside(t, d, replicas, foresees, nil)
+}
+
+// newDeskOutside is newDesk with memory outside the process, unless o is nil.
+func newDeskOutside(t *testing.T, d kernels.Device, replicas int, foresees bool, o *Outside) *desk {
+	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{30, 101}}, {Name: "b", Shape: []int{32, 66}}, {Name: "c", Shape: []int{7}}})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +54,8 @@ func newDesk(t *testing.T, d kernels.Device, replicas int, foresees bool) *desk 
 	x := &desk{T: t, answers: make(chan kintsugi.ReplicaMessage, 16), next: 1, lives: [3]kintsugi.Incarnation{1, 1, 1}}
 	s := New(Config{
 		Layout: l, Device: d, Threads: 2, Slots: len(x.lives), Schedule: conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.01},
-		Load: func(context.Context, kintsugi.View, *Shard) error { return nil },
+		Load:    func(context.Context, kintsugi.View, *Shard) error { return nil },
+		Outside: o,
 		Enter: func(s State) {
 			if s == Arriving {
 				x.arriving.Add(1)

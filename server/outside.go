@@ -3,8 +3,11 @@ package server
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -18,11 +21,21 @@ import (
 // holds the two newest versions, each with the commit that made it; see package shm. A step is
 // written there before the shard says that it is stable. So whatever was released anywhere is in
 // the file of every shard.
+//
+// Parameters are copied there. The optimizer's state is there alone, since besides steps only a
+// save reads it, or another replica that joins: these pin its bank.
 type Outside struct {
 	file *shm.File
 	boot [16]byte
 	run  uint64
 	full atomic.Bool // there was no room for the shard: it is in this process alone
+
+	mu       sync.Mutex
+	holds    shm.Header     // of what is in the file
+	used     bool           // state of this process may be in banks
+	reserved int            // banks that memory was taken for
+	pins     [shm.Banks]int // by bank
+	useless  bool           // the file is emptied as soon as nothing is pinned
 }
 
 // OpenOutside opens the file of a server, or creates it. Run names the run; the file of another run
@@ -38,8 +51,131 @@ func OpenOutside(path, run string) (*Outside, error) {
 	return &Outside{file: f, boot: shm.Boot(), run: h.Sum64()}, nil
 }
 
-// Close closes the file. Its contents stay for the next life.
+// Close closes the file. Its contents stay for the next life. No server uses it any more.
 func (o *Outside) Close() error { return o.file.Close() }
+
+// take notes that versions of this process lie in the banks of the file, which has this header.
+func (o *Outside) take(h shm.Header) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.holds, o.used = h, true
+	return o.reserve(2)
+}
+
+// format empties the file, without touching what is in banks, and takes memory for so many banks.
+func (o *Outside) format(h shm.Header, banks int) (*shm.Memory, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.useless = false
+	err := error(nil)
+	if !o.used {
+		err = o.empty() // another life may have taken memory for more than this one needs
+	}
+	if err == nil {
+		err = o.file.Grow(h.Bytes())
+	}
+	if err == nil {
+		lo, _ := h.Bank(0)
+		err = o.file.Reserve(0, lo)
+	}
+	if err == nil {
+		err = o.file.Reserve(h.Records())
+	}
+	if o.holds = h; err == nil {
+		err = o.reserve(banks)
+	}
+	if err != nil && !o.used {
+		return nil, errors.Join(err, o.empty())
+	}
+	if err != nil {
+		shm.Erase(o.file.Bytes())
+		return nil, err
+	}
+	o.used = true
+	return shm.Format(o.file.Bytes(), h), nil
+}
+
+// reserve takes memory for the first n banks. The caller has locked mu.
+func (o *Outside) reserve(n int) error {
+	for ; o.reserved < n; o.reserved++ {
+		if o.reserved == shm.Banks {
+			return fmt.Errorf("all %d banks for the optimizer's state are in use", shm.Banks)
+		}
+		if err := o.file.Reserve(o.holds.Bank(o.reserved)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bank returns a bank that is neither pinned nor one of those in use.
+func (o *Outside) bank(use []int) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := 0; ; i++ {
+		if err := o.reserve(i + 1); err != nil {
+			return 0, err
+		}
+		if o.pins[i] == 0 && !slices.Contains(use, i) {
+			return i, nil
+		}
+	}
+}
+
+// stepBanks is how many banks steps need: of the version that stays, of the one that is made, and of
+// an earlier try at that one.
+const stepBanks = 3
+
+// pin keeps what is in a bank. It takes memory now for the step that will need another bank, since
+// a save may fail and a step may not.
+func (o *Outside) pin(bank int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pinned := 0
+	for i, n := range o.pins {
+		if n > 0 || i == bank {
+			pinned++
+		}
+	}
+	if pinned > shm.Banks-stepBanks {
+		return fmt.Errorf("the optimizer's state of %d versions is being read already: wait until a save has ended", pinned-1)
+	}
+	if err := o.reserve(pinned + stepBanks - 1); err != nil {
+		return err
+	}
+	o.pins[bank]++
+	return nil
+}
+
+func (o *Outside) unpin(bank int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pins[bank]--
+	_ = o.emptyIfUseless() // it is emptied again before it is used
+}
+
+// drop gives up what the file holds, which no version of this process uses any more, apart from
+// those that are pinned.
+func (o *Outside) drop() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	shm.Erase(o.file.Bytes())
+	o.useless = true
+	return o.emptyIfUseless()
+}
+
+func (o *Outside) emptyIfUseless() error {
+	if !o.useless || o.pins != [shm.Banks]int{} {
+		return nil
+	}
+	o.useless, o.used = false, false
+	return o.empty()
+}
+
+func (o *Outside) empty() error {
+	o.reserved = 0
+	return o.file.Empty()
+}
 
 // header describes the state of a shard.
 func (o *Outside) header(l *kintsugi.Layout, shards int, id kintsugi.ShardID, chunks kintsugi.ChunkRange, rule kintsugi.Rule) shm.Header {
@@ -160,17 +296,48 @@ func (r *replica) beginAgain() error {
 	return r.copyTo(x.step, y, made, decided)
 }
 
-// copyTo makes x the newest version in the file, beside the version of step keep.
+// copyTo makes x the newest version in the file, beside the version of step keep. Unless it is on an
+// accelerator, the state of x is there alone from now on.
 func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, decided kintsugi.Fence) error {
 	if err := x.fetchState(); err != nil {
 		return err
 	}
+	from := [][]float32{x.params}
+	if x.bank < 0 {
+		from = append(from, x.arrays(r.cfg.Schedule.Rule)...)
+	}
+	to, err := r.beginOutside(keep, x)
+	if err != nil {
+		return err
+	}
 	var arrays []copying
-	for k, b := range r.outside.Begin(uint64(keep)) {
-		arrays = append(arrays, copying{b, kernels.Bytes(x.array(k))})
+	for k, values := range from {
+		arrays = append(arrays, copying{to[k], kernels.Bytes(values)})
 	}
 	copyAll(arrays...)
 	return r.finish(x, made, decided)
+}
+
+// beginOutside begins to write x to the file, beside the version of step keep, and returns the
+// arrays there. Those after the first are the state of x, unless it is on an accelerator. If it has
+// been in a bank before, it stays there.
+func (r *replica) beginOutside(keep kintsugi.Step, x *version) ([][]byte, error) {
+	if x.bank >= 0 {
+		return r.outside.Begin(uint64(keep), x.bank), nil
+	}
+	use := r.versions.inBanks()
+	if bank, ok := r.outside.Bank(uint64(keep)); ok {
+		use = append(use, bank)
+	}
+	bank, err := r.cfg.Outside.bank(use)
+	if err != nil {
+		return nil, fmt.Errorf("version %d of shard %d: %w", x.step, r.id, err)
+	}
+	to := r.outside.Begin(uint64(keep), bank)
+	if x.far == nil {
+		x.lay(bank, to[1:])
+	}
+	return to, nil
 }
 
 // hasOutside reports whether the file of this server is for this shard. A file holds one shard, the
@@ -193,14 +360,12 @@ func (r *replica) format() bool {
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)
 	h.Line, h.Fence, h.Owner = uint64(r.view.Line), uint64(r.view.Fence), uint64(r.cfg.Incarnation)
-	r.outside = nil // the memory that it points to is unmapped by Resize
-	err := o.file.Resize(h.Bytes())
+	var err error
+	r.outside, err = o.format(h, r.buffers())
 	if o.full.Store(err != nil); err != nil {
 		r.log.Warn("no room for what outlives this process: if it dies, its shard comes from the checkpoint", "err", err)
-		return false
 	}
-	r.outside = shm.Format(o.file.Bytes(), h)
-	return true
+	return err == nil
 }
 
 // finish makes the values that were copied out the newest version in the file.
@@ -255,6 +420,9 @@ func (r *replica) recall(context.Context) error {
 	if !goesOn && (v.Keeps == 0 || line < v.First(r.id) || line >= v.Line) {
 		return fmt.Errorf("%w; it holds line %d", none, line)
 	}
+	if err := r.cfg.Outside.take(m.Header()); err != nil {
+		return fmt.Errorf("view %d: %w", v.Number, err)
+	}
 	if goesOn {
 		r.outside = m // otherwise it stays as it is until the line has begun
 	}
@@ -267,6 +435,10 @@ func (r *replica) recall(context.Context) error {
 		}
 		x := r.versions.take(kintsugi.Step(v.Step))
 		var arrays []copying
+		if x.far == nil {
+			x.lay(v.Bank, v.Arrays[1:])
+			v.Arrays = v.Arrays[:1]
+		}
 		for k, b := range v.Arrays {
 			arrays = append(arrays, copying{kernels.Bytes(x.array(k)), b})
 		}

@@ -113,6 +113,9 @@ func (r *replica) goOn(old *replica) error {
 func (r *replica) keepOn(old *replica) error {
 	r.state = old.state
 	r.versions.wait()
+	if !r.hasOutside() {
+		r.versions.comeHome()
+	}
 	if old.at > 0 && (r.cfg.CopyEvery > 0 || slices.Contains(r.view.Lost, r.id)) {
 		r.fell, r.core = true, old.core.FallBack(r.view.Line, r.view.Number)
 		if r.cfg.CopyEvery == 0 {
@@ -136,6 +139,7 @@ func (r *replica) start(ctx context.Context) error {
 	r.versions.keep = r.cfg.Consistency.Controller != ""
 	r.versions.marks = r.cfg.Marks
 	r.versions.arrays = newArrays(r.cfg, r.chunks)
+	r.versions.banks = r.cfg.Outside
 	r.sums = &sums{cut: newCut(r.cfg.Layout, r.chunks), arrays: r.versions.arrays}
 	if err := r.source()(ctx); err != nil {
 		return fmt.Errorf("load shard %d: %w", r.id, err)
@@ -290,10 +294,12 @@ func (r *replica) adopt(step kintsugi.Step) {
 	r.work.Go(r.joined)
 }
 
-// shard returns a version in the form in which it is saved.
+// shard returns a version in the form in which it is saved. If it is on an accelerator, fetch it.
 func (r *replica) shard(x *version) Shard {
-	rule := r.cfg.Schedule.Rule
-	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: x.step, Rule: rule, Params: x.params, State: x.arrays(rule)}
+	s := Shard{
+		ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: x.step, Rule: r.cfg.Schedule.Rule,
+		Params: x.params, State: slices.Clone(x.state[:x.states]),
+	}
 	if r.saved != nil {
 		s.Saved = r.kept
 	}
@@ -303,10 +309,29 @@ func (r *replica) shard(x *version) Shard {
 	return s
 }
 
+// fetch fetches from an accelerator what is saved of x.
+func (s *Shard) fetch(x *version) error {
+	if x.far == nil {
+		return nil
+	}
+	err := x.fetchState()
+	s.State = x.arrays(s.Rule)
+	return err
+}
+
+// pinShard returns a version in the form in which it is saved. The caller has pinned it, and it
+// stays as it is until it is unpinned.
+func (r *replica) pinShard(x *version) (Shard, error) {
+	if err := r.versions.pinWhole(x); err != nil {
+		return Shard{}, err
+	}
+	return r.shard(x), nil
+}
+
 // arrays returns the arrays of optimizer state that rule has.
 func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
 	x.open()
-	return x.state[:kernels.Rule(rule).States()]
+	return slices.Clone(x.state[:kernels.Rule(rule).States()])
 }
 
 // buffers is the number of versions that a shard has memory for: the one that is read, the one that
@@ -319,7 +344,7 @@ func (r *replica) buffers() int {
 }
 
 func (r *replica) run() {
-	r.work.Go(func() { r.versions.prepare(r.buffers()) })
+	r.work.Go(func() { r.versions.prepare(r.buffers(), !r.hasOutside()) })
 	r.loop.run()
 	r.overturn() // streams may still land chunks that nobody makes any more
 	r.work.Wait()
@@ -451,14 +476,17 @@ func (r *replica) save(step kintsugi.Step) {
 		r.core.Saved(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more", step)})
 		return
 	}
+	s, err := r.pinShard(x)
 	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		var name string
 		var bytes uint64
-		err := x.fetchState()
 		if err == nil {
-			name, bytes, err = r.cfg.Save(r.ctx, r.view, r.shard(x))
+			err = s.fetch(x)
+		}
+		if err == nil {
+			name, bytes, err = r.cfg.Save(r.ctx, r.view, s)
 		}
 		if err == nil {
 			r.durable(x, r.all(), nil)

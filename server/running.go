@@ -82,14 +82,17 @@ func (r *replica) saveRunning(run shard.Run) {
 	for i, c := range run.Chunks {
 		chunks[i] = r.chunks.Lo + c
 	}
+	s, err := r.pinShard(x)
 	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		m := kintsugi.Saved{Shard: r.id, Step: run.Step, Running: true, Chunks: uint32(len(chunks))}
 		var ran Ran
-		err := x.fetchState()
 		if err == nil {
-			ran, err = r.cfg.SaveRunning(r.ctx, r.view, r.shard(x), chunks)
+			err = s.fetch(x)
+		}
+		if err == nil {
+			ran, err = r.cfg.SaveRunning(r.ctx, r.view, s, chunks)
 		}
 		if err != nil {
 			m.Err = err.Error()

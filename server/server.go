@@ -419,9 +419,10 @@ func (s *Server) newTenure(ctx context.Context, v kintsugi.View) (_ *tenure, err
 // caughtUp tells the other servers and the health service, once every replica of the tenure is
 // whole.
 func (s *Server) caughtUp(t *tenure) {
+	outside := false // whether a replica keeps its state there
 	for _, r := range t.replicas {
 		whole := false
-		if r.do(func() { whole = r.core.CaughtUp() }) != nil || !whole {
+		if r.do(func() { whole, outside = r.core.CaughtUp(), outside || r.outside != nil }) != nil || !whole {
 			return
 		}
 	}
@@ -432,8 +433,8 @@ func (s *Server) caughtUp(t *tenure) {
 	}
 	again := since == 0 || s.told >= since
 	// The next life must not find the shard of an earlier line once this line is over.
-	if o := s.cfg.Outside; o != nil && !again && t.joins(kintsugi.ShardID(s.cfg.ID)) {
-		if err := o.file.Resize(0); err != nil {
+	if o := s.cfg.Outside; o != nil && !again && !outside && t.joins(kintsugi.ShardID(s.cfg.ID)) {
+		if err := o.drop(); err != nil {
 			s.fail(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -14,12 +15,15 @@ import (
 type version struct {
 	step   kintsugi.Step
 	params []float32
-	// As many arrays as the rule has, each as long as params; nil if they are on an accelerator and
-	// nobody has asked for them.
-	state [2][]float32
-	far   *far // nil: the arrays are on the host alone
-	pins  int  // guarded by versions.mu
-	live  bool // current, next or being written; guarded by versions.mu
+	// As many arrays as the rule has, each as long as params; nil as long as nobody has asked for
+	// them, see open.
+	state  [2][]float32
+	states int  // how many
+	bank   int  // of the memory outside the process that state is; -1: it is memory of this process
+	far    *far // nil: the arrays are on the host alone
+	pins   int  // guarded by versions.mu
+	whole  bool // the bank is pinned as well; guarded by versions.mu
+	live   bool // current, next or being written; guarded by versions.mu
 
 	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: all changed in this one
 	pulled pulled
@@ -62,6 +66,7 @@ type versions struct {
 	chunks kintsugi.ChunkRange
 	states int
 	arrays kernels.Arrays // on an accelerator; nil: on the host; set before the first version is taken
+	banks  *Outside       // whose banks state may lie in; nil: none; set before the first version is taken
 	keep   bool           // keep the version before the current one; set before the first is published
 	marks  bool           // fill in version.since; set before the first is published
 
@@ -87,9 +92,12 @@ func (v *versions) take(step kintsugi.Step) *version {
 		x = v.free[n-1]
 		v.free = v.free[:n-1]
 		v.mu.Unlock()
-		*x = version{params: x.params, state: x.state, far: x.far, rooms: x.rooms}
+		*x = version{params: x.params, state: x.state, states: x.states, bank: x.bank, far: x.far, rooms: x.rooms}
 		if x.far != nil {
 			x.far.here = false
+		}
+		if x.bank >= 0 {
+			x.bank, x.state = -1, [2][]float32{}
 		}
 	} else {
 		v.made++
@@ -106,18 +114,72 @@ func (v *versions) make() *version {
 		return newFarVersion(v.arrays, v.states)
 	}
 	lo, hi := v.layout.Span(v.chunks)
-	x := &version{rooms: rooms{params: newRoom(4 * (hi - lo))}}
+	x := &version{states: v.states, bank: -1, rooms: rooms{params: newRoom(4 * (hi - lo))}}
 	x.params = kernels.Floats(x.rooms.params.bytes)
-	for i := range v.states {
-		x.state[i] = make([]float32, hi-lo)
-	}
 	return x
 }
 
-// prepare allocates buffers until there are n, and touches their pages. A step that is the first to
-// write to a fresh buffer would wait for each of its pages, which takes as long as the step itself.
-// It may run at the same time as everything else.
-func (v *versions) prepare(n int) {
+// open makes the arrays of the state, unless they are there. Only the one who writes the version
+// may find that they are not. On an accelerator they are zeros the first time.
+func (x *version) open() {
+	if x.far != nil {
+		x.far.mu.Lock()
+		defer x.far.mu.Unlock()
+		x.far.open(x)
+		return
+	}
+	for i := range x.states {
+		if x.state[i] == nil {
+			x.state[i] = make([]float32, len(x.params))
+		}
+	}
+}
+
+// lay makes arrays of a bank the state of a version. What the state was before is lost.
+func (x *version) lay(bank int, arrays [][]byte) {
+	x.bank = bank
+	for i, b := range arrays {
+		x.state[i] = kernels.Floats(b)
+	}
+}
+
+// inBanks returns the banks of versions that may still be read or released.
+func (v *versions) inBanks() (banks []int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, x := range append([]*version{v.current, v.next}, v.waiting...) {
+		if x != nil && x.bank >= 0 {
+			banks = append(banks, x.bank)
+		}
+	}
+	return banks
+}
+
+// comeHome replaces waiting versions whose state is in a bank by copies in the memory of this
+// process. Whoever reads the old ones may go on.
+func (v *versions) comeHome() {
+	for i, x := range v.waiting {
+		if x.bank < 0 {
+			continue
+		}
+		y := v.take(x.step)
+		y.open()
+		var arrays []copying
+		for k := range 1 + x.states {
+			arrays = append(arrays, copying{kernels.Bytes(y.array(k)), kernels.Bytes(x.array(k))})
+		}
+		copyAll(arrays...)
+		v.mu.Lock()
+		v.waiting[i] = y
+		v.retire(x)
+		v.mu.Unlock()
+	}
+}
+
+// prepare allocates buffers until there are n, and touches their pages; those of their state as
+// well if opened is set. A step that is the first to write to a fresh buffer would wait for each of
+// its pages, which takes as long as the step itself. It may run at the same time as everything else.
+func (v *versions) prepare(n int, opened bool) {
 	for {
 		v.mu.Lock()
 		if v.made >= n {
@@ -127,6 +189,9 @@ func (v *versions) prepare(n int) {
 		v.made++
 		v.mu.Unlock()
 		x := v.make()
+		if opened && x.far == nil {
+			x.open()
+		}
 		for _, values := range [][]float32{x.params, x.state[0], x.state[1]} {
 			for i := 0; i < len(values); i += pageValues {
 				values[i] = 0
@@ -256,7 +321,19 @@ func (v *versions) retire(x *version) {
 		return
 	}
 	x.live = false
-	if x.pins == 0 {
+	v.unused(x)
+}
+
+// unused gives back what nobody uses of x any more. The caller has locked mu.
+func (v *versions) unused(x *version) {
+	if x.pins > 0 {
+		return
+	}
+	if x.whole {
+		x.whole = false
+		v.banks.unpin(x.bank)
+	}
+	if !x.live {
 		v.free = append(v.free, x)
 	}
 }
@@ -300,9 +377,24 @@ func (v *versions) pinPrevious() *version {
 func (v *versions) unpin(x *version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if x.pins--; x.pins == 0 && !x.live {
-		v.free = append(v.free, x)
+	x.pins--
+	v.unused(x)
+}
+
+// pinWhole adds to a pin of the caller that the state stays readable as well. The version is the
+// current or the next one, and no step is made that gives it up. An error means that there is no
+// memory for the state of later steps beside it.
+func (v *versions) pinWhole(x *version) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if x.bank < 0 || x.whole {
+		return nil
 	}
+	if err := v.banks.pin(x.bank); err != nil {
+		return fmt.Errorf("version %d: %w", x.step, err)
+	}
+	x.whole = true
+	return nil
 }
 
 // pinAgain adds a pin to a version that the caller has pinned.

@@ -13,8 +13,8 @@
 // writing, complete, or the version before, complete. The reason is that the kernel keeps every
 // store of a process, and that the store of one word switches between the two places for a version:
 //
-//	Begin  the word names only the version that stays; the other place may be written
-//	…      any number of threads write arrays and record to that place
+//	Begin  the word names only the version that stays; the other place may be written, and a bank
+//	…      any number of threads write arrays and record there
 //	End    the description of the version is written, then the word names both
 //
 // A machine that stops loses the file, or worse, leaves parts of it on a disk. So the file names

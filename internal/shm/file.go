@@ -11,8 +11,9 @@ import (
 
 // File is a file whose bytes are mapped. Only one process holds it at a time.
 type File struct {
-	f *os.File
-	b []byte
+	f      *os.File
+	b      []byte
+	before [][]byte // earlier mappings, of which slices may still be used
 }
 
 // OpenFile opens the file at path, or creates it empty, takes the kernel's lock on it and maps its
@@ -32,7 +33,7 @@ func OpenFile(path string) (*File, error) {
 		err = x.mapped(int(info.Size()))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("map %s: %w", path, err), f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	return x, nil
 }
@@ -57,45 +58,87 @@ func Unnamed(dir string) (*File, error) {
 // Descriptor returns the open file. x keeps ownership and closes it.
 func (x *File) Descriptor() *os.File { return x.f }
 
-func (x *File) mapped(n int) (err error) {
-	x.b, err = syscall.Mmap(int(x.f.Fd()), 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	return err
+// mapped maps n bytes of the file.
+func (x *File) mapped(n int) error {
+	b, err := syscall.Mmap(int(x.f.Fd()), 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %d bytes of %s: %w", n, x.f.Name(), err)
+	}
+	x.b = b
+	return nil
 }
 
-// Bytes returns the mapped contents of the file. They are valid until Resize or Close.
+// Bytes returns the mapped contents of the file. They are valid until Empty or Close.
 func (x *File) Bytes() []byte { return x.b }
 
-// Resize makes the file n bytes long and reserves all of them on the device. So a lack of space is
-// an error now and not a signal when a byte is written. Slices from Bytes must not be used any
-// more. The contents may be lost; after an error the file is empty.
+// Resize empties the file, makes it n bytes long and reserves all of them. If it has n bytes
+// already, it stays as it is. After an error the file is empty.
 func (x *File) Resize(n int) error {
 	if len(x.b) == n {
 		return nil
 	}
-	err := x.unmap()
+	err := x.Empty()
+	if err == nil && n > 0 {
+		err = x.Grow(n)
+	}
 	if err == nil {
-		err = x.f.Truncate(0)
-	}
-	if err == nil && n > 0 {
-		err = reserve(x.f, int64(n))
-	}
-	if err == nil && n > 0 {
-		err = x.mapped(n)
+		err = x.Reserve(0, n)
 	}
 	if err != nil {
-		_ = x.f.Truncate(0) // frees what the device gave before it was full
-		return fmt.Errorf("take %d bytes of memory in %s: %w", n, x.f.Name(), err)
+		_ = x.Empty() // frees what the device gave before it was full
+	}
+	return err
+}
+
+// Empty gives all that the file holds back to the device. Slices from Bytes must not be used any
+// more.
+func (x *File) Empty() error {
+	if err := x.unmap(); err != nil {
+		return err
+	}
+	return x.f.Truncate(0)
+}
+
+// Grow makes the file at least n bytes long. Its contents stay, and slices from Bytes stay valid,
+// though the file may be mapped anew. Memory is taken for the bytes as they are written, unless
+// Reserve takes it first.
+func (x *File) Grow(n int) error {
+	if len(x.b) >= n {
+		return nil
+	}
+	if err := x.f.Truncate(int64(n)); err != nil {
+		return fmt.Errorf("make %s %d bytes long: %w", x.f.Name(), n, err)
+	}
+	before := x.b
+	if err := x.mapped(n); err != nil {
+		return err
+	}
+	if before != nil {
+		x.before = append(x.before, before)
 	}
 	return nil
 }
 
-func (x *File) unmap() error {
-	if x.b == nil {
+// Reserve takes memory from the device for the bytes [lo, hi) of the file, which it has. So a lack
+// of space is an error now and not a signal when a byte is written.
+func (x *File) Reserve(lo, hi int) error {
+	if lo >= hi {
 		return nil
 	}
-	b := x.b
-	x.b = nil
-	return syscall.Munmap(b)
+	if err := reserve(x.f, int64(lo), int64(hi)); err != nil {
+		return fmt.Errorf("take %d bytes of memory in %s: %w", hi-lo, x.f.Name(), err)
+	}
+	return nil
+}
+
+func (x *File) unmap() (err error) {
+	for _, b := range append(x.before, x.b) {
+		if b != nil {
+			err = errors.Join(err, syscall.Munmap(b))
+		}
+	}
+	x.b, x.before = nil, nil
+	return err
 }
 
 // Close unmaps the file and releases the lock. The file itself stays.

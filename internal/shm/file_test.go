@@ -34,7 +34,7 @@ func writeForEver(path string) {
 	out := bufio.NewWriter(os.Stdout)
 	for step := uint64(1); ; step++ {
 		arrays, record := content(h, step, 1)
-		for i, to := range m.Begin(step - 1) {
+		for i, to := range m.Begin(step-1, bank(step, 1)) {
 			copy(to, arrays[i])
 		}
 		if err := m.End(step, 1, record); err != nil {
@@ -104,6 +104,37 @@ func TestAFileThatHasNoRoomIsAnError(t *testing.T) {
 	}
 	if err := f.Resize(1 << 13); err != nil || len(f.Bytes()) != 1<<13 {
 		t.Errorf("after that: %d bytes, %v", len(f.Bytes()), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that grows keeps what it holds, and slices of it can still be read and written.
+func TestSlicesOfAFileOutliveItsGrowth(t *testing.T) {
+	f, err := Unnamed(t.TempDir())
+	if err == nil {
+		err = f.Grow(1 << 13)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.Bytes()
+	before[1<<12] = 1
+	for _, n := range []int{1 << 12, 1 << 20} {
+		if err := f.Grow(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Reserve(1<<13, 1<<14); err != nil {
+		t.Error(err)
+	}
+	before[1<<12+1] = 2
+	if b := f.Bytes(); len(b) != 1<<20 || b[1<<12] != 1 || b[1<<12+1] != 2 {
+		t.Errorf("%d bytes, of which two are %d and %d", len(b), b[1<<12], b[1<<12+1])
+	}
+	if err := f.Empty(); err != nil || len(f.Bytes()) != 0 {
+		t.Errorf("%d bytes are left, %v", len(f.Bytes()), err)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)

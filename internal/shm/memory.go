@@ -18,7 +18,7 @@ type Header struct {
 	Shard        uint32
 	Shards       uint32 // of the run: another number cuts the model in another way
 	Values       uint64 // number of values of the shard
-	Arrays       uint32 // arrays of a version: the parameters and the rule's state, of Values each
+	Arrays       uint32 // arrays of a version: the parameters, then the rule's state, of Values each
 	Rule         uint32
 	RecordBytes  uint64 // room for the record of a version, in bytes
 	Line         uint64 // line of the state
@@ -30,21 +30,28 @@ type Version struct {
 	Step    uint64
 	Decided uint64   // fence under which its commit was decided
 	Arrays  [][]byte // each of 4·Values bytes
+	Bank    int      // where all but the first of them lie
 	Record  []byte   // what the caller stored with it
 }
+
+// Banks is the number of banks. The first array of a version lies in one of two places, which take
+// turns. Its other arrays lie in one bank of several, so that those of earlier versions can be read
+// while steps go on.
+const Banks = 6
 
 // ErrRefused means that the memory holds no usable state: it is foreign, torn or unfinished. Take
 // the state from the checkpoint instead.
 var ErrRefused = errors.New("the state outside the process is refused")
 
 const (
-	formatVersion = 1
+	formatVersion = 2
 	magic         = 0x00314d48534e494b // "KINSHM1\0"
 
 	headerBytes = 112  // length of the header, up to its checksum
 	wordAt      = 128  // offset of the word that switches, on a cache line of its own
 	slotAt      = 192  // offset of the first description
 	slotBytes   = 64   // length of a description
+	described   = 28   // bytes of it that its checksum covers
 	arraysAt    = 4096 // offset of the first array
 	align       = 64   // alignment of arrays and records
 )
@@ -57,16 +64,37 @@ type Memory struct {
 	b       []byte
 	h       Header
 	writing int // the place that is written between Begin and End
+	bank    int // and the bank
 
 	stored func() // for tests: called after each store of the protocol
 }
 
 func aligned(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 
-func (h *Header) place() uint64 { return uint64(h.Arrays)*aligned(4*h.Values) + aligned(h.RecordBytes) }
+// array is the room for an array, bank that for the arrays of a bank.
+func (h *Header) array() uint64 { return aligned(4 * h.Values) }
+func (h *Header) bank() uint64  { return uint64(max(h.Arrays, 1)-1) * h.array() }
+
+// record returns where the record of a place lies. Records come last: their length may be another
+// in the next life of a server, and banks stay where they are.
+func (h *Header) record(place int) uint64 {
+	return arraysAt + 2*h.array() + Banks*h.bank() + uint64(place)*aligned(h.RecordBytes)
+}
 
 // Bytes returns the size of the memory that a state with this header needs.
-func (h *Header) Bytes() int { return int(arraysAt + 2*h.place()) }
+func (h *Header) Bytes() int { return int(h.record(2)) }
+
+// Bank returns which bytes of the memory bank i is.
+func (h *Header) Bank(i int) (lo, hi int) {
+	at := arraysAt + 2*h.array() + uint64(i)*h.bank()
+	return int(at), int(at + h.bank())
+}
+
+// Records returns which bytes of the memory are its records.
+func (h *Header) Records() (lo, hi int) { return int(h.record(0)), int(h.record(2)) }
+
+// Erase makes b memory that holds no state. What is in banks stays.
+func Erase(b []byte) { clear(b[:min(len(b), headerBytes)]) }
 
 // Format initialises b for the state that h describes, without any version. b has at least
 // h.Bytes() bytes and is aligned to 8.
@@ -118,7 +146,7 @@ func decodeHeader(b []byte) (h Header, err error) {
 	}
 	copy(h.Boot[:], b[32:48])
 	const most = 1 << 40
-	if h.Values > most || h.Arrays > 16 || h.RecordBytes > most || uint64(len(b)) < arraysAt+2*h.place() {
+	if h.Values > most || h.Arrays > 16 || h.RecordBytes > most || uint64(len(b)) < h.record(2) {
 		return h, fmt.Errorf("%w: its header needs more than the %d bytes that it has", ErrRefused, len(b))
 	}
 	return h, nil
@@ -209,14 +237,22 @@ func (m *Memory) versions() ([]Version, error) {
 	return []Version{older, v}, err
 }
 
-// arrays returns the arrays of a place, and the memory for its record.
-func (m *Memory) arrays(place int) (arrays [][]byte, record []byte) {
-	at := arraysAt + uint64(place)*m.h.place()
+// arrays returns the arrays of a version: the first in a place, the others in a bank.
+func (m *Memory) arrays(place, bank int) (arrays [][]byte) {
+	at := arraysAt + uint64(place)*m.h.array()
+	lo, _ := m.h.Bank(bank)
 	for range m.h.Arrays {
 		arrays = append(arrays, m.b[at:at+4*m.h.Values:at+4*m.h.Values])
-		at += aligned(4 * m.h.Values)
+		at = uint64(lo)
+		lo += int(m.h.array())
 	}
-	return arrays, m.b[at : at+m.h.RecordBytes : at+m.h.RecordBytes]
+	return arrays
+}
+
+// room returns the memory for the record of a place.
+func (m *Memory) room(place int) []byte {
+	at := m.h.record(place)
+	return m.b[at : at+m.h.RecordBytes : at+m.h.RecordBytes]
 }
 
 func (m *Memory) slot(place int) []byte {
@@ -225,36 +261,33 @@ func (m *Memory) slot(place int) []byte {
 
 func (m *Memory) version(place int) (v Version, err error) {
 	le, d := binary.LittleEndian, m.slot(place)
-	if le.Uint32(d[28:]) != crc32.Checksum(d[:28], castagnoli) {
+	if le.Uint32(d[described:]) != crc32.Checksum(d[:described], castagnoli) {
 		return v, fmt.Errorf("%w: the description of a version does not match its checksum", ErrRefused)
 	}
 	v.Step, v.Decided = le.Uint64(d[0:]), le.Uint64(d[8:])
-	n := le.Uint64(d[16:])
-	arrays, record := m.arrays(place)
-	if n > uint64(len(record)) {
+	n, bank := le.Uint32(d[16:]), le.Uint32(d[20:])
+	record := m.room(place)
+	if uint64(n) > uint64(len(record)) {
 		return v, fmt.Errorf("%w: the record of step %d has %d bytes, there is room for %d", ErrRefused, v.Step, n, len(record))
 	}
-	v.Arrays, v.Record = arrays, record[:n:n]
+	if bank >= Banks {
+		return v, fmt.Errorf("%w: step %d lies in bank %d of %d", ErrRefused, v.Step, bank, Banks)
+	}
+	v.Bank, v.Arrays, v.Record = int(bank), m.arrays(place, int(bank)), record[:n:n]
 	if le.Uint32(d[24:]) != crc32.Checksum(v.Record, castagnoli) {
 		return v, fmt.Errorf("%w: the record of step %d does not match its checksum", ErrRefused, v.Step)
 	}
 	return v, nil
 }
 
-// Begin gives up the place that does not hold the version of step keep, and returns the arrays of
-// that place, which the caller writes before End. If no place holds that version, Begin gives up
-// both, and the version written next is the only one.
-func (m *Memory) Begin(keep uint64) [][]byte {
-	low, err := m.load()
-	stays := -1
-	if err == nil {
-		newer := int(low & 1)
-		for _, place := range []int{newer, 1 - newer} {
-			if whole := place == newer || low&bothWhole != 0; whole && m.step(place) == keep {
-				stays = place
-				break
-			}
-		}
+// Begin gives up the place that does not hold the version of step keep, and returns the arrays of a
+// version in that place and in a bank, which the caller writes before End. What the bank holds already
+// may be left as it is. Begin panics if it is the bank of the version that stays. If no place holds
+// the version to keep, Begin gives up both, and the version written next is the only one.
+func (m *Memory) Begin(keep uint64, bank int) [][]byte {
+	stays := m.find(keep)
+	if stays >= 0 && m.h.Arrays > 1 && m.bankOf(stays) == bank {
+		panic(fmt.Sprintf("shm: bank %d is to be written, and holds the version of step %d, which stays", bank, keep))
 	}
 	if stays < 0 {
 		m.store(0)
@@ -263,8 +296,34 @@ func (m *Memory) Begin(keep uint64) [][]byte {
 		m.store(anyWhole | uint32(stays))
 		m.writing = 1 - stays
 	}
-	arrays, _ := m.arrays(m.writing)
-	return arrays
+	m.bank = bank
+	return m.arrays(m.writing, bank)
+}
+
+// Bank returns the bank of the version of a step; ok is false if the memory does not hold it.
+func (m *Memory) Bank(step uint64) (bank int, ok bool) {
+	place := m.find(step)
+	if place < 0 {
+		return 0, false
+	}
+	return m.bankOf(place), true
+}
+
+func (m *Memory) bankOf(place int) int { return int(binary.LittleEndian.Uint32(m.slot(place)[20:])) }
+
+// find returns the place that holds the version of a step, -1 if none does.
+func (m *Memory) find(step uint64) int {
+	low, err := m.load()
+	if err != nil {
+		return -1
+	}
+	newer := int(low & 1)
+	for _, place := range []int{newer, 1 - newer} {
+		if whole := place == newer || low&bothWhole != 0; whole && m.step(place) == step {
+			return place
+		}
+	}
+	return -1
 }
 
 func (m *Memory) step(place int) uint64 { return binary.LittleEndian.Uint64(m.slot(place)) }
@@ -273,7 +332,7 @@ func (m *Memory) step(place int) uint64 { return binary.LittleEndian.Uint64(m.sl
 // happened before. If the record does not fit in RecordBytes, End returns an error and the version
 // does not count.
 func (m *Memory) End(step, decided uint64, record []byte) error {
-	_, room := m.arrays(m.writing)
+	room := m.room(m.writing)
 	if len(record) > len(room) {
 		return fmt.Errorf("the record of step %d has %d bytes, there is room for %d in the state outside the process", step, len(record), len(room))
 	}
@@ -284,10 +343,11 @@ func (m *Memory) End(step, decided uint64, record []byte) error {
 	m.done()
 	le.PutUint64(d[8:], decided)
 	m.done()
-	le.PutUint64(d[16:], uint64(len(record)))
+	le.PutUint32(d[16:], uint32(len(record)))
+	le.PutUint32(d[20:], uint32(m.bank))
 	le.PutUint32(d[24:], crc32.Checksum(record, castagnoli))
 	m.done()
-	le.PutUint32(d[28:], crc32.Checksum(d[:28], castagnoli))
+	le.PutUint32(d[described:], crc32.Checksum(d[:described], castagnoli))
 	m.done()
 	low, err := m.load()
 	if err != nil {

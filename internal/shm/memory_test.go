@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -41,11 +42,15 @@ func aligned8(n int) []byte {
 	panic("unreachable")
 }
 
+// bank returns the bank that the tests write a version to, which is another for each of two versions
+// in a row, and for two tries at one of them.
+func bank(step, decided uint64) int { return int((2*step + decided) % Banks) }
+
 // write writes a version byte by byte, in small stores, after each of which a crash may follow.
 func write(t *testing.T, m *Memory, keep, step, decided uint64) {
 	t.Helper()
 	arrays, record := content(m.h, step, decided)
-	for i, to := range m.Begin(keep) {
+	for i, to := range m.Begin(keep, bank(step, decided)) {
 		for at := 0; at < len(to); at += 13 {
 			copy(to[at:min(at+13, len(to))], arrays[i][at:])
 			m.done()
@@ -59,7 +64,7 @@ func write(t *testing.T, m *Memory, keep, step, decided uint64) {
 // whole reports whether a version is exactly what was written.
 func whole(h Header, v Version) bool {
 	arrays, record := content(h, v.Step, v.Decided)
-	ok := bytes.Equal(record, v.Record) && len(arrays) == len(v.Arrays)
+	ok := bytes.Equal(record, v.Record) && len(arrays) == len(v.Arrays) && v.Bank == bank(v.Step, v.Decided)
 	for i := range arrays {
 		ok = ok && bytes.Equal(arrays[i], v.Arrays[i])
 	}
@@ -133,6 +138,36 @@ func TestANewLineForgetsTheOneBefore(t *testing.T) {
 	}
 }
 
+// A version may begin a new line without being written again but for its first array: the rest of
+// it stays where it is, though the records have another length now.
+func TestWhatIsInABankStays(t *testing.T) {
+	h, next := someHeader(), someHeader()
+	next.Line, next.RecordBytes = 6, 2*h.RecordBytes
+	b := aligned8(next.Bytes())
+	m := Format(b, h)
+	write(t, m, 0, 1, 1)
+	write(t, m, 1, 2, 1)
+	if x, ok := m.Bank(1); !ok || x != bank(1, 1) {
+		t.Errorf("step 1 is in bank %d, %v", x, ok)
+	}
+	if x, ok := m.Bank(3); ok {
+		t.Errorf("step 3, which is not there, is in bank %d", x)
+	}
+	m = Format(b, next)
+	arrays, record := content(h, 2, 1)
+	copy(m.Begin(0, bank(2, 1))[0], arrays[0])
+	if err := m.End(2, 1, record); err != nil {
+		t.Fatal(err)
+	}
+	if _, versions, err := Open(b, h); err != nil || len(versions) != 1 || !whole(h, versions[0]) {
+		t.Errorf("%v, %v", versions, err)
+	}
+	Erase(b)
+	if _, _, err := Open(b, h); !errors.Is(err, ErrRefused) {
+		t.Errorf("a state that was erased: %v", err)
+	}
+}
+
 func TestForeignAndTornStatesAreRefused(t *testing.T) {
 	h := someHeader()
 	fresh := func() []byte {
@@ -170,6 +205,13 @@ func TestForeignAndTornStatesAreRefused(t *testing.T) {
 		}
 		b[at] ^= 0x10
 	}
+	d := b[slotAt:]
+	d[20], d[21] = 0, 1 // as if it had been written so
+	binary.LittleEndian.PutUint32(d[described:], sum(d[:described]))
+	if _, _, err := Open(b, h); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "bank 256") {
+		t.Errorf("a bank that does not exist: %v", err)
+	}
+	b = fresh()
 	_, versions, err := Open(b, h)
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +232,7 @@ func TestARecordThatDoesNotFitIsAnError(t *testing.T) {
 	b := aligned8(h.Bytes())
 	m := Format(b, h)
 	write(t, m, 0, 1, 1)
-	m.Begin(1)
+	m.Begin(1, 2)
 	if err := m.End(2, 1, make([]byte, h.RecordBytes+1)); err == nil {
 		t.Error("no error")
 	}
@@ -203,7 +245,7 @@ func FuzzOpen(f *testing.F) {
 	h := Header{Values: 3, Arrays: 1, RecordBytes: 8}
 	b := aligned8(h.Bytes())
 	m := Format(b, h)
-	m.Begin(0)
+	m.Begin(0, 0)
 	if err := m.End(1, 1, []byte("record")); err != nil {
 		f.Fatal(err)
 	}

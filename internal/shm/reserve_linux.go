@@ -27,5 +27,5 @@ func memfd(name string, flags int) (int, error) {
 	return fd, err
 }
 
-// reserve makes a file n bytes long and takes them from the device.
-func reserve(f *os.File, n int64) error { return syscall.Fallocate(int(f.Fd()), 0, 0, n) }
+// reserve takes bytes [lo, hi) of a file from the device.
+func reserve(f *os.File, lo, hi int64) error { return syscall.Fallocate(int(f.Fd()), 0, lo, hi-lo) }

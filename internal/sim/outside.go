@@ -46,7 +46,7 @@ func (r *replica) beginOutside(x *version) {
 		return
 	}
 	r.formatOutside()
-	r.outside.Begin(0)
+	r.outside.Begin(0, 0)
 	r.endOutside(x, nil, kintsugi.Stable{})
 }
 
@@ -65,7 +65,7 @@ func (r *replica) beginAgain() {
 				commit = &c
 			}
 		}
-		r.outside.Begin(uint64(keep))
+		r.outside.Begin(uint64(keep), 0)
 		r.endOutside(x, commit, answer)
 		if x == r.versions.next {
 			return
@@ -92,7 +92,7 @@ func (r *replica) formatOutside() {
 // endOutside makes x the newest version in the file. Begin has given up the version that was in its
 // place.
 func (r *replica) endOutside(x *version, c *kintsugi.Commit, answer kintsugi.Stable) {
-	to := r.outside.Begin(uint64(x.step) - 1)
+	to := r.outside.Begin(uint64(x.step)-1, 0)
 	for i, v := range x.values {
 		binary.LittleEndian.PutUint64(to[0][8*i:], v)
 	}
@@ -116,7 +116,7 @@ func (r *replica) writeOutside(x *version, c *kintsugi.Commit, then func()) {
 	}
 	r.endOutside(x, c, kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: productsOf(c, x.values)})
 	if r.c.cfg.plant == earlyFlip {
-		r.outside.Begin(uint64(x.step))
+		r.outside.Begin(uint64(x.step), 0)
 	}
 	r.c.after(r.t.server.proc, r.c.between(time.Microsecond, 2*r.c.cfg.Kernel), then) // a death may come after the write and before anyone is told
 }

@@ -285,7 +285,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 	dst := r.versions.take(c.Step)
 	r.applying, r.pending = true, &c
 	if r.outside != nil {
-		r.outside.Begin(uint64(src.step))
+		r.outside.Begin(uint64(src.step), 0)
 	}
 	if r.c.cfg.plant == earlyFree {
 		for _, h := range operands {
