@@ -206,6 +206,13 @@ func (r *replica) mayServe() error {
 func (r *replica) load(ctx context.Context) error {
 	rule := r.cfg.Schedule.Rule
 	x := r.versions.take(r.view.RestoreStep)
+	outside := r.view.Keeps == 0 && r.hasOutside() && r.format()
+	if outside {
+		// The state is loaded where it stays, and not to memory that would be garbage at once.
+		if _, err := r.beginOutside(0, x); err != nil {
+			return err
+		}
+	}
 	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: r.view.RestoreStep, Rule: rule, Params: x.params, State: x.arrays(rule)}
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	if r.view.Keeps == 0 {
@@ -224,7 +231,10 @@ func (r *replica) load(ctx context.Context) error {
 				return err
 			}
 		}
-		return r.begin(x)
+		if outside {
+			return r.copyTo(0, x, outsideRecord{lag: r.lag}, 0)
+		}
+		return nil
 	}
 	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
 	if err != nil {
