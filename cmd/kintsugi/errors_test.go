@@ -162,6 +162,7 @@ var mistakes = []mistake{
 	{"certs-days", exitUsage, "certs --days 213504 --out authority"},
 	{"data-fetch-unknown", exitUsage, "data fetch imagenet"},
 	{"out-in-use", exitUsage, "train --model qp --out run"},
+	{"out-in-use-program", exitUsage, "train --out run -- false"}, // which is not asked first
 	{"out-below-file", exitFailed, "train --model qp --out file/run"},
 	{"fault-part", exitUsage, "train --model qp --fault kill_server/7_at_step_5"},
 	{"fault-malformed", exitUsage, "train --model qp --fault kill_server/0_step_5"},

@@ -70,12 +70,8 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, cannotWrite(dir, err)
 	}
-	names, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, cannotWrite(dir, err)
-	}
-	if len(names) > 0 {
-		return nil, inUse(dir, names)
+	if err := Usable(dir); err != nil {
+		return nil, err
 	}
 	// O_EXCL: if two launchers saw the folder empty, only one goes on.
 	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_RDWR, 0o666)
@@ -187,6 +183,18 @@ func stillThere(f *os.File) error {
 	}
 	if now, err := os.Stat(f.Name()); err == nil && !os.SameFile(own, now) {
 		return fmt.Errorf("%s: another process is writing to it; wait for its end", f.Name())
+	}
+	return nil
+}
+
+// Usable returns the error of Create, if dir is in use or cannot be read, before anything is made.
+func Usable(dir string) error {
+	names, err := os.ReadDir(dir)
+	if err == nil && len(names) > 0 {
+		return inUse(dir, names)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return cannotWrite(dir, err)
 	}
 	return nil
 }
