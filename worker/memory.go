@@ -47,9 +47,47 @@ type rooms struct {
 
 const roomAlign = 4096 // a page, in bytes
 
-// newRooms allocates the rooms of a session, and sets the offsets in a room of the payloads of each
-// shard.
-func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
+// used is rooms that a session has used. A session in a later view may have their memory: to take a
+// new one and to touch its pages takes longer than to fill it.
+//
+// Nobody reads it any more by then. A worker writes to its rooms once it is admitted, which is after
+// every head has answered a conductor of the view. So each head has left the view before, where it
+// threw away all pushes and waited for the threads that read them. A server that is not in the view
+// may still read, but what it makes of that is refused. In the same view, pushes stay where they
+// are, and may yet be counted.
+//
+// Rooms with encoded payloads are not used again: messages that may have to be repeated lie there.
+type used struct {
+	rooms rooms
+	view  kintsugi.ViewNumber
+}
+
+// before returns the rooms that a session in a view may use again, or none.
+func (u *used) before(view kintsugi.ViewNumber) (r rooms) {
+	if u.rooms.values > 0 && view > u.view {
+		r = u.rooms
+	}
+	return r
+}
+
+// use notes that a session uses rooms from now on.
+func (u *used) use(r rooms, view kintsugi.ViewNumber) {
+	if u.rooms.memory != r.memory {
+		u.close()
+	}
+	*u = used{r, view}
+}
+
+// close ends the offers of the memory, of which no session will use more than it has.
+func (u *used) close() {
+	if u.rooms.memory != nil {
+		u.rooms.memory.Close()
+	}
+}
+
+// newRooms allocates the rooms of a session, unless those before will do, and sets the offsets in a
+// room of the payloads of each shard.
+func newRooms(cfg *Config, shards []*shardStreams, before rooms) (r rooms) {
 	if cfg.Wire == WireGRPC {
 		return r
 	}
@@ -74,11 +112,14 @@ func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
 	if cfg.Pace.Continue && cfg.Codec == nil {
 		count++ // for a gradient kept in an outage, which was computed elsewhere, while the next gradient is ready in its room
 	}
-	if r.memory, r.why = transport.NewMemory(count*r.bytes, shm.Writable); r.why != nil {
-		r.memory = nil
+	r.last = make([]kintsugi.PushID, count)
+	if r.values > 0 && before.memory != nil && before.bytes == r.bytes && len(before.last) == count {
+		r.memory = before.memory
 		return r
 	}
-	r.last = make([]kintsugi.PushID, count)
+	if r.memory, r.why = transport.NewMemory(count*r.bytes, shm.Writable); r.why != nil {
+		r.memory, r.last = nil, nil
+	}
 	return r
 }
 

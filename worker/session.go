@@ -68,11 +68,11 @@ type shardStreams struct {
 	*source
 }
 
-// connect opens all streams of a session.
-func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
+// connect opens all streams of a session. It may use rooms of an earlier one.
+func connect(ctx context.Context, cfg *Config, view kintsugi.View, before rooms) (*session, error) {
 	s := &session{cfg: cfg, view: view, peers: newPeers(cfg.TLS, cfg.Window), news: newNews()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	if err := s.open(); err != nil {
+	if err := s.open(before); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 	return s, nil
 }
 
-func (s *session) open() error {
+func (s *session) open(before rooms) error {
 	for _, src := range sources(s.cfg.Layout, s.view) {
 		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
@@ -103,7 +103,7 @@ func (s *session) open() error {
 			return err
 		}
 	}
-	if s.rooms = newRooms(s.cfg, s.shards); s.rooms.memory != nil {
+	if s.rooms = newRooms(s.cfg, s.shards, before); s.rooms.memory != nil && s.rooms.values == 0 {
 		defer s.rooms.memory.Close()
 	}
 	for i, x := range s.shards {

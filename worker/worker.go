@@ -224,6 +224,7 @@ type worker struct {
 	params []float32
 	grads  []float32    // own, or a room of the session (see rooms)
 	own    []float32    // only this worker reads it, except that gRPC may still be sending from it
+	used   used         // rooms of an earlier session
 	memory *shm.Segment // holds grads and must stay mapped as long as grads is used; nil: grads is ordinary memory
 	ahead  ahead        // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
@@ -275,7 +276,7 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 // session joins the run in the given view and works until an error. It never returns nil.
 func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	w.worked = false
-	s, err := connect(ctx, &w.cfg, view)
+	s, err := connect(ctx, &w.cfg, view, w.used.before(view.Number))
 	if err != nil {
 		return err
 	}
@@ -300,6 +301,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 		return err
 	}
 	mine = true
+	w.used.use(s.rooms, view.Number)
 	w.enter(view)
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
 	id := kintsugi.PushID{Line: view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
