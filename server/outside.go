@@ -428,23 +428,14 @@ func (r *replica) recall(context.Context) error {
 	}
 	var commits []kintsugi.Commit
 	var answer kintsugi.Stable
-	for i, v := range found {
-		record, err := readOutside(v.Record)
+	list, err := r.lift(found)
+	if err != nil {
+		return err
+	}
+	for i, x := range list {
+		record, err := readOutside(found[i].Record)
 		if err != nil {
-			return fmt.Errorf("step %d of the state outside the process: %w", v.Step, err)
-		}
-		x := r.versions.take(kintsugi.Step(v.Step))
-		var arrays []copying
-		if x.far == nil {
-			x.lay(v.Bank, v.Arrays[1:])
-			v.Arrays = v.Arrays[:1]
-		}
-		for k, b := range v.Arrays {
-			arrays = append(arrays, copying{kernels.Bytes(x.array(k)), b})
-		}
-		copyAll(arrays...)
-		if err := x.send(); err != nil {
-			return err
+			return fmt.Errorf("step %d of the state outside the process: %w", x.step, err)
 		}
 		if record.commit != nil {
 			commits, answer = append(commits, *record.commit), record.answer
@@ -465,4 +456,33 @@ func (r *replica) recall(context.Context) error {
 	}
 	r.knowsSaved()
 	return nil
+}
+
+// lift returns versions that are in the file: their parameters in this process, and their state
+// where it is, or both on the accelerator.
+func (r *replica) lift(found []shm.Version) ([]*version, error) {
+	list := make([]*version, len(found))
+	var wg sync.WaitGroup
+	for i, v := range found {
+		wg.Go(func() { list[i] = r.versions.take(kintsugi.Step(v.Step)) }) // the system clears the memory of each
+	}
+	wg.Wait()
+	var arrays []copying
+	for i, x := range list {
+		from := found[i].Arrays
+		if x.far == nil {
+			x.lay(found[i].Bank, from[1:])
+			from = from[:1]
+		}
+		for k, b := range from {
+			arrays = append(arrays, copying{kernels.Bytes(x.array(k)), b})
+		}
+	}
+	copyAll(arrays...)
+	for _, x := range list {
+		if err := x.send(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }

@@ -65,12 +65,33 @@ func (r *replica) knowsSaved() {
 		r.core.Holds(began)
 	}
 	if x, _ := r.versions.pin(0); x != nil {
-		if !r.saved.held() {
-			if err := r.takeSaved(x, nil, began); err != nil {
-				r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
-			}
+		r.takeSavedMeanwhile(x, began)
+	}
+}
+
+// takeSavedMeanwhile makes the whole of x, which is pinned and can be read, the saved values, unless
+// there are some. It unpins x. On the host it returns before that is done: workers read the version
+// and compute meanwhile, and the first step that measures distances waits.
+func (r *replica) takeSavedMeanwhile(x *version, saved []kintsugi.Step) {
+	take := func() {
+		if err := r.takeSaved(x, nil, saved); err != nil {
+			r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
 		}
 		r.versions.unpin(x)
+	}
+	r.saved.mu.Lock()
+	switch {
+	case r.saved.held():
+		r.saved.mu.Unlock()
+		r.versions.unpin(x)
+	case x.far != nil:
+		r.saved.mu.Unlock()
+		take()
+	default:
+		r.work.Go(func() {
+			defer r.saved.mu.Unlock()
+			take()
+		})
 	}
 }
 
