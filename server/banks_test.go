@@ -177,12 +177,11 @@ func TestStateComesHomeAndItsMemoryIsGivenBack(t *testing.T) {
 	x.do(func() {
 		v := x.r.versions
 		v.wait()
-		v.comeHome()
-		if v.waiting[0].bank >= 0 || v.waiting[0] == r.x {
+		x.r.outside, x.r.view.Replicas = nil, 2
+		x.r.adopt(v.waiting[0].step)
+		if v.current.bank >= 0 || v.current == r.x {
 			t.Error("the state has not come home")
 		}
-		v.adopt(v.waiting[0].step)
-		x.r.outside = nil
 		if err := o.drop(); err != nil {
 			t.Error(err)
 		}

@@ -340,6 +340,13 @@ func (r *replica) beginOutside(keep kintsugi.Step, x *version) ([][]byte, error)
 	return to, nil
 }
 
+// comeHome takes what waits for a line to begin out of the file, if the line will not use it.
+func (r *replica) comeHome() {
+	if !r.hasOutside() {
+		r.versions.comeHome()
+	}
+}
+
 // hasOutside reports whether the file of this server is for this shard. A file holds one shard, the
 // server's own, and only if that has a single replica: with more, the other replicas are the state
 // outside this process.

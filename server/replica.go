@@ -113,9 +113,7 @@ func (r *replica) goOn(old *replica) error {
 func (r *replica) keepOn(old *replica) error {
 	r.state = old.state
 	r.versions.wait()
-	if !r.hasOutside() {
-		r.versions.comeHome()
-	}
+	r.comeHome()
 	if old.at > 0 && (r.cfg.CopyEvery > 0 || slices.Contains(r.view.Lost, r.id)) {
 		r.fell, r.core = true, old.core.FallBack(r.view.Line, r.view.Number)
 		if r.cfg.CopyEvery == 0 {
@@ -286,6 +284,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	if r.taken != nil {
 		r.fallBehind(step, r.taken)
 	}
+	r.comeHome() // a view may have come meanwhile that goes on with this line
 	r.coast(step)
 	was := r.versions.adopt(step)
 	x, _ := r.versions.pin(0)
