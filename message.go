@@ -85,6 +85,7 @@ type Hello struct {
 	Protocol    uint32 // ProtocolVersion
 	Model       uint64 // Layout.Agreement
 	Line        Line
+	View        ViewNumber // that the worker is in; a conductor of an earlier one refuses it
 	Slot        Slot
 	Incarnation Incarnation
 

@@ -50,9 +50,9 @@ const roomAlign = 4096 // a page, in bytes
 // used is rooms that a session has used. A session in a later view may have their memory: to take a
 // new one and to touch its pages takes longer than to fill it.
 //
-// Nobody reads it any more by then. A worker writes to its rooms once it is admitted, which is after
-// every head has answered a conductor of the view. So each head has left the view before, where it
-// threw away all pushes and waited for the threads that read them. A server that is not in the view
+// Nobody reads it any more by then. A worker writes to its rooms once it is admitted: by a conductor
+// of its view or a later one, to whom every head has answered in that view. So each head has left
+// the view before, where it threw away all pushes and waited for the threads that read them. A server that is not in the view
 // may still read, but what it makes of that is refused. In the same view, pushes stay where they
 // are, and may yet be counted.
 //

@@ -136,7 +136,7 @@ func (s *session) close() {
 func (s *session) join(kept uint32, oldest kintsugi.Step) (kintsugi.Step, error) {
 	hello := kintsugi.Hello{
 		Kept: kept, Oldest: oldest,
-		Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Agreement(), Line: s.view.Line, Slot: s.cfg.Slot, Incarnation: s.cfg.Incarnation,
+		Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Agreement(), Line: s.view.Line, View: s.view.Number, Slot: s.cfg.Slot, Incarnation: s.cfg.Incarnation,
 	}
 	if err := s.work.Send(hello); err != nil {
 		_, err = s.work.Recv() // the status of the stream has the reason

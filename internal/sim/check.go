@@ -34,7 +34,19 @@ const (
 	keptOnce       = "a kept gradient counts at most once, on its line or one that keeps it"
 	keptBounded    = "what a worker keeps in an outage is bounded"
 	inItsView      = "a replica obeys those before it in its view"
+	headsCame      = "a worker is admitted when no head is in an earlier view"
 )
+
+// checkAdmitted checks that no head that a worker has joined is in a view before the worker's. It
+// might still read what the worker wrote in that view, and the worker writes there again.
+func (c *Cluster) checkAdmitted(s *session) {
+	for i := range s.view.Chains {
+		life := c.lives[s.view.Head(kintsugi.ShardID(i)).Incarnation]
+		if life != nil && !life.dead && life.tenure != nil && life.tenure.view.Number < s.view.Number {
+			c.fail(headsCame, "worker/%d is admitted in view %d, and server/%d is in view %d", s.h.slot, s.view.Number, life.member.Server, life.tenure.view.Number)
+		}
+	}
+}
 
 // checkView checks a new view that counts, and begins its line.
 func (c *Cluster) checkView(v kintsugi.View) {

@@ -103,6 +103,7 @@ const (
 	takenBack            // an encoded push that a conductor was told of is taken for dropped when its version is passed
 	onlyNewest           // a commit names only the newest counted push of a worker
 	quietFlow            // that a gradient goes out while it is computed is not noted
+	noView               // a worker does not say which view it is in when it joins
 	keptHalf             // what a gradient that is given up half way has taken of the residual does not come back
 )
 

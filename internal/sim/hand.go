@@ -153,8 +153,16 @@ func (s *session) connect() {
 	kept, oldest := h.offers(s.line)
 	s.work.send(kintsugi.Hello{
 		Kept: kept, Oldest: oldest,
-		Protocol: kintsugi.ProtocolVersion, Model: s.c.layout.Agreement(), Line: s.line, Slot: h.slot, Incarnation: h.incarnation,
+		Protocol: kintsugi.ProtocolVersion, Model: s.c.layout.Agreement(), Line: s.line, View: s.helloView(), Slot: h.slot, Incarnation: h.incarnation,
 	})
+}
+
+// helloView returns the view that the worker says it is in.
+func (s *session) helloView() kintsugi.ViewNumber {
+	if s.c.cfg.plant == noView {
+		return 0
+	}
+	return s.view.Number
 }
 
 // fail ends the session with an error of any of its streams.
@@ -190,6 +198,7 @@ func (s *session) conductorSays(m kintsugi.ConductorMessage) {
 	case kintsugi.Admitted:
 		if !s.joined {
 			s.joined = true
+			s.c.checkAdmitted(s)
 			s.read(m.Step, s.begin)
 		}
 	case kintsugi.Released:

@@ -32,12 +32,12 @@ func pushFrom(p *pb.PushID) kintsugi.PushID {
 
 func helloTo(m kintsugi.Hello) *pb.Hello {
 	return &pb.Hello{Protocol: m.Protocol, Model: m.Model, Line: uint64(m.Line), Slot: uint32(m.Slot), Incarnation: uint64(m.Incarnation),
-		Kept: m.Kept, Oldest: uint64(m.Oldest)}
+		Kept: m.Kept, Oldest: uint64(m.Oldest), View: uint64(m.View)}
 }
 
 func helloFrom(m *pb.Hello) kintsugi.Hello {
 	return kintsugi.Hello{Protocol: m.Protocol, Model: m.Model, Line: kintsugi.Line(m.Line), Slot: kintsugi.Slot(m.Slot), Incarnation: kintsugi.Incarnation(m.Incarnation),
-		Kept: m.Kept, Oldest: kintsugi.Step(m.Oldest)}
+		Kept: m.Kept, Oldest: kintsugi.Step(m.Oldest), View: kintsugi.ViewNumber(m.View)}
 }
 
 func ticketTo(m kintsugi.Ticket) *pb.Ticket {

@@ -279,6 +279,7 @@ func TestHelloIsRefusedWithTheReasonAndWhetherAnotherTryHelps(t *testing.T) {
 		{"another protocol", func(h *kintsugi.Hello) { h.Protocol++ }, kintsugi.ErrOtherModel, []string{"worker/0", "same release"}},
 		{"another model", func(h *kintsugi.Hello) { h.Model = 0xdef }, kintsugi.ErrOtherModel, []string{"0000000000000def", "0000000000000abc"}},
 		{"a line that is over", func(h *kintsugi.Hello) { h.Line = 2 }, kintsugi.ErrStaleView, []string{"line 2", "line 3"}},
+		{"a view that has not come here yet", func(h *kintsugi.Hello) { h.View = w.cfg.View + 1 }, kintsugi.ErrStaleView, []string{"this conductor in view"}},
 		{"a slot that is not there", func(h *kintsugi.Hello) { h.Slot = 2 }, kintsugi.ErrUsage, []string{"no slot 2", "2 workers"}},
 		{"a life that is over", func(h *kintsugi.Hello) { h.Slot, h.Incarnation = 1, 4 }, kintsugi.ErrFenced, []string{"incarnation 5 of worker/1"}},
 		{"nothing wrong", func(*kintsugi.Hello) {}, nil, nil},

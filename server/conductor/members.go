@@ -21,6 +21,10 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 			kintsugi.ErrOtherModel, h.Slot, h.Model, c.cfg.Model)
 	case h.Line != c.cfg.Line:
 		return fmt.Errorf("%w: worker/%d is on line %d, the run on line %d", kintsugi.ErrStaleView, h.Slot, h.Line, c.cfg.Line)
+	case h.View > c.cfg.View:
+		// An admitted worker relies on every head being in its view, or in a later one: it writes to the
+		// memory that heads read in earlier views.
+		return fmt.Errorf("%w: worker/%d is in view %d, this conductor in view %d", kintsugi.ErrStaleView, h.Slot, h.View, c.cfg.View)
 	case int(h.Slot) >= c.cfg.Slots:
 		return fmt.Errorf("%w: there is no slot %d: the run is made for %d workers", kintsugi.ErrUsage, h.Slot, c.cfg.Slots)
 	}

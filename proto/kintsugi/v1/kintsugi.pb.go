@@ -1054,6 +1054,7 @@ type Hello struct {
 	Incarnation   uint64                 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Kept          uint32                 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
 	Oldest        uint64                 `protobuf:"varint,7,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	View          uint64                 `protobuf:"varint,8,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,6 +1134,13 @@ func (x *Hello) GetKept() uint32 {
 func (x *Hello) GetOldest() uint64 {
 	if x != nil {
 		return x.Oldest
+	}
+	return 0
+}
+
+func (x *Hello) GetView() uint64 {
+	if x != nil {
+		return x.View
 	}
 	return 0
 }
@@ -4039,7 +4047,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\apartial\x18\x04 \x01(\v2\x19.kintsugi.v1.PartialEventH\x00R\apartial\x128\n" +
 	"\bexposure\x18\x05 \x01(\v2\x1a.kintsugi.v1.ExposureEventH\x00R\bexposure\x12/\n" +
 	"\x05stand\x18\x06 \x01(\v2\x17.kintsugi.v1.StandEventH\x00R\x05standB\x06\n" +
-	"\x04kind\"\xaf\x01\n" +
+	"\x04kind\"\xc3\x01\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\x06R\x05model\x12\x12\n" +
@@ -4047,7 +4055,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04slot\x18\x04 \x01(\rR\x04slot\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12\x12\n" +
 	"\x04kept\x18\x06 \x01(\rR\x04kept\x12\x16\n" +
-	"\x06oldest\x18\a \x01(\x04R\x06oldest\"2\n" +
+	"\x06oldest\x18\a \x01(\x04R\x06oldest\x12\x12\n" +
+	"\x04view\x18\b \x01(\x04R\x04view\"2\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\"\xce\x02\n" +
