@@ -52,9 +52,9 @@ const roomAlign = 4096 // a page, in bytes
 //
 // Nobody reads it any more by then. A worker writes to its rooms once it is admitted: by a conductor
 // of its view or a later one, to whom every head has answered in that view. So each head has left
-// the view before, where it threw away all pushes and waited for the threads that read them. A server that is not in the view
-// may still read, but what it makes of that is refused. In the same view, pushes stay where they
-// are, and may yet be counted.
+// the view before, where it threw away all pushes and waited for the threads that read them. A
+// server that is not in the view may still read, but what it makes of that is refused. In the same
+// view, pushes stay where they are, and may yet be counted.
 //
 // Rooms with encoded payloads are not used again: messages that may have to be repeated lie there.
 type used struct {
