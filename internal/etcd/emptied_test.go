@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/kintsugi-ml/kintsugi"
 )
 
@@ -64,7 +66,16 @@ func TestACandidateLearnsThatEtcdHasGoneBack(t *testing.T) {
 	firstLooks, leads, _ := candidate("first")
 	first := <-leads
 	secondLooks, _, ended := candidate("second")
-	await(t, secondLooks, "that it waits", some)
+	// A candidate that has not begun to wait ends with etcd. This one begins once its key is there,
+	// and before it has looked twice more.
+	c, standing := b.dial(t), 0
+	await(t, secondLooks, "its candidacy", func(n int) bool {
+		r, err := c.etcd.Get(within(t), c.prefix+electionPrefix+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil && r.Count == 2 && standing == 0 {
+			standing = n
+		}
+		return standing > 0 && n >= standing+2
+	})
 	b.Close()
 	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
 		t.Fatal(err)
