@@ -30,6 +30,7 @@ func openOutside(t *testing.T) *Outside {
 // reading is a version that somebody reads, as a save does, and what was in it at first.
 type reading struct {
 	x      *version
+	bank   int
 	s      Shard
 	before [][]float32
 }
@@ -49,12 +50,12 @@ func (x *desk) read() (*reading, error) {
 	var err error
 	x.do(func() {
 		v, _ := x.r.versions.pin(0)
-		var s Shard
-		if s, err = x.r.pinShard(v); err != nil {
-			x.r.versions.unpin(v)
+		bank := -1
+		if bank, err = x.r.versions.pinWhole(v); err != nil {
+			x.r.versions.unpinWhole(v, bank)
 			return
 		}
-		r = &reading{x: v, s: s}
+		r = &reading{x: v, bank: bank, s: x.r.shard(v)}
 		for _, a := range r.arrays() {
 			r.before = append(r.before, slices.Clone(a))
 		}
@@ -97,18 +98,18 @@ func TestStateOutsideIsTheSameAndStaysAsLongAsItIsRead(t *testing.T) {
 			if !r.unchanged() {
 				t.Fatalf("step %d, in which %s: version %d has changed while it is read", n+1, s.name, r.s.Step)
 			}
-			banks[r.x.bank] = true
+			banks[r.bank] = true
 		}
 		most = max(most, len(banks))
 		out.wantFound(o)
 		if len(readings) > 0 && rng.IntN(4) == 0 {
 			i := rng.IntN(len(readings))
-			out.r.versions.unpin(readings[i].x)
+			out.r.versions.unpinWhole(readings[i].x, readings[i].bank)
 			readings = slices.Delete(readings, i, i+1)
 		}
 	}
 	for _, r := range readings {
-		out.r.versions.unpin(r.x)
+		out.r.versions.unpinWhole(r.x, r.bank)
 	}
 	if o.pins != [shm.Banks]int{} {
 		t.Errorf("banks are pinned by nobody: %v", o.pins)
@@ -195,7 +196,7 @@ func TestStateComesHomeAndItsMemoryIsGivenBack(t *testing.T) {
 	if !r.unchanged() {
 		t.Error("a version has changed while it is read")
 	}
-	x.r.versions.unpin(r.x)
+	x.r.versions.unpinWhole(r.x, r.bank)
 	if n := len(o.file.Bytes()); n != 0 {
 		t.Errorf("%d bytes are left", n)
 	}

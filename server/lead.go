@@ -20,9 +20,10 @@ const maxBehind = 64
 // parcel is a message to the replica after this one, with the tensors that belong to it.
 type parcel struct {
 	message kintsugi.ChainMessage
-	sum     *sum     // of an Update, pinned; some of its parts may not be made yet
-	there   bool     // the sum lies where the replica after can read it
-	version *version // of a Snapshot, pinned
+	sum     *sum        // of an Update, pinned; some of its parts may not be made yet
+	there   bool        // the sum lies where the replica after can read it
+	version *version    // of a Snapshot, pinned
+	state   [][]float32 // a copy, if the state of version is in a bank; otherwise it is the version's own
 }
 
 // after is the connection to the replica after this one.
@@ -234,13 +235,8 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 			r.fail(fmt.Errorf("shard %d: version %d, which the next replica needs, is not here", r.id, m.Step))
 			return
 		}
-		s, err := r.pinShard(p.version)
-		if err != nil {
-			r.versions.unpin(p.version)
-			a.out.end(err) // it comes again, and asks again
-			return
-		}
-		m.Taken = s.Taken
+		p.state = p.version.copyOfBank()
+		m.Taken = r.shard(p.version).Taken
 		p.message = m
 	}
 	r.put(a, p, s)
@@ -261,7 +257,7 @@ func (r *replica) send(stream *transport.FollowServer, p parcel) error {
 		return r.sendSum(stream, p)
 	case p.version != nil:
 		defer r.versions.unpin(p.version)
-		return r.sendVersion(stream, p.version)
+		return r.sendVersion(stream, p.version, p.state)
 	}
 	return nil
 }
@@ -290,12 +286,16 @@ func (r *replica) sendSum(stream *transport.FollowServer, p parcel) error {
 	return nil
 }
 
-// sendVersion sends the arrays of a version, the parameters first.
-func (r *replica) sendVersion(stream *transport.FollowServer, x *version) error {
-	if err := x.fetchState(); err != nil {
-		return err
+// sendVersion sends the arrays of a version, the parameters first. If state is nil, it is the
+// version's own.
+func (r *replica) sendVersion(stream *transport.FollowServer, x *version, state [][]float32) error {
+	if state == nil {
+		if err := x.fetchState(); err != nil {
+			return err
+		}
+		state = x.arrays(r.cfg.Schedule.Rule)
 	}
-	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
+	for i, values := range append([][]float32{x.params}, state...) {
 		if err := r.sendArray(stream, x, uint32(i), values); err != nil {
 			return err
 		}

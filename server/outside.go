@@ -22,8 +22,8 @@ import (
 // written there before the shard says that it is stable. So whatever was released anywhere is in
 // the file of every shard.
 //
-// Parameters are copied there. The optimizer's state is there alone, since besides steps only a
-// save reads it, or another replica that joins: these pin its bank.
+// Parameters are copied there. The optimizer's state is there alone, since besides steps only saves
+// read it, which pin its bank, and a replica that joins, which is sent a copy.
 type Outside struct {
 	file *shm.File
 	boot [16]byte
@@ -345,6 +345,21 @@ func (r *replica) comeHome() {
 	if !r.hasOutside() {
 		r.versions.comeHome()
 	}
+}
+
+// copyOfBank returns a copy of the state, if that is in a bank, and otherwise nil. It is for readers
+// that may be gone without a word, as streams may: what they have pinned would stay so.
+func (x *version) copyOfBank() (state [][]float32) {
+	if x.bank < 0 {
+		return nil
+	}
+	var arrays []copying
+	for i := range x.states {
+		state = append(state, make([]float32, len(x.params)))
+		arrays = append(arrays, copying{kernels.Bytes(state[i]), kernels.Bytes(x.state[i])})
+	}
+	copyAll(arrays...)
+	return state
 }
 
 // hasOutside reports whether the file of this server is for this shard. A file holds one shard, the

@@ -328,15 +328,6 @@ func (s *Shard) fetch(x *version) error {
 	return err
 }
 
-// pinShard returns a version in the form in which it is saved. The caller has pinned it, and it
-// stays as it is until it is unpinned.
-func (r *replica) pinShard(x *version) (Shard, error) {
-	if err := r.versions.pinWhole(x); err != nil {
-		return Shard{}, err
-	}
-	return r.shard(x), nil
-}
-
 // arrays returns the arrays of optimizer state that rule has.
 func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
 	x.open()
@@ -485,7 +476,8 @@ func (r *replica) save(step kintsugi.Step) {
 		r.core.Saved(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more", step)})
 		return
 	}
-	s, err := r.pinShard(x)
+	bank, err := r.versions.pinWhole(x)
+	s := r.shard(x)
 	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
@@ -500,7 +492,7 @@ func (r *replica) save(step kintsugi.Step) {
 		if err == nil {
 			r.durable(x, r.all(), nil)
 		}
-		r.versions.unpin(x)
+		r.versions.unpinWhole(x, bank)
 		m := kintsugi.Saved{Shard: r.id, Step: step, Manifest: name, Bytes: bytes, Took: time.Since(start)}
 		if err != nil {
 			m.Err = err.Error()

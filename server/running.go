@@ -103,7 +103,8 @@ func (r *replica) saveRunning(run shard.Run) {
 	for i, c := range run.Chunks {
 		chunks[i] = r.chunks.Lo + c
 	}
-	s, err := r.pinShard(x)
+	bank, err := r.versions.pinWhole(x)
+	s := r.shard(x)
 	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
@@ -122,7 +123,7 @@ func (r *replica) saveRunning(run shard.Run) {
 			m.Manifest, m.Bytes = ran.Manifest, ran.Bytes
 			r.durable(x, chunks, ran.Kept)
 		}
-		r.versions.unpin(x)
+		r.versions.unpinWhole(x, bank)
 		m.Took = time.Since(start)
 		r.post(func() { r.core.Ran(m) })
 	})

@@ -22,7 +22,6 @@ type version struct {
 	bank   int  // of the memory outside the process that state is; -1: it is memory of this process
 	far    *far // nil: the arrays are on the host alone
 	pins   int  // guarded by versions.mu
-	whole  bool // the bank is pinned as well; guarded by versions.mu
 	live   bool // current, next or being written; guarded by versions.mu
 
 	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: all changed in this one
@@ -321,19 +320,7 @@ func (v *versions) retire(x *version) {
 		return
 	}
 	x.live = false
-	v.unused(x)
-}
-
-// unused gives back what nobody uses of x any more. The caller has locked mu.
-func (v *versions) unused(x *version) {
-	if x.pins > 0 {
-		return
-	}
-	if x.whole {
-		x.whole = false
-		v.banks.unpin(x.bank)
-	}
-	if !x.live {
+	if x.pins == 0 {
 		v.free = append(v.free, x)
 	}
 }
@@ -377,24 +364,31 @@ func (v *versions) pinPrevious() *version {
 func (v *versions) unpin(x *version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	x.pins--
-	v.unused(x)
+	if x.pins--; x.pins == 0 && !x.live {
+		v.free = append(v.free, x)
+	}
 }
 
-// pinWhole adds to a pin of the caller that the state stays readable as well. The version is the
-// current or the next one, and no step is made that gives it up. An error means that there is no
-// memory for the state of later steps beside it.
-func (v *versions) pinWhole(x *version) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if x.bank < 0 || x.whole {
-		return nil
+// pinWhole makes sure that the state of x, which the caller has pinned, stays as it is as well, until
+// unpinWhole is called with the result. The version is the current or the next one, and no step is
+// made that gives it up. An error means that there is no memory for the state of later steps beside
+// it; call unpinWhole all the same.
+func (v *versions) pinWhole(x *version) (bank int, err error) {
+	if x.bank < 0 {
+		return -1, nil // nobody writes to the buffer while it is pinned
 	}
 	if err := v.banks.pin(x.bank); err != nil {
-		return fmt.Errorf("version %d: %w", x.step, err)
+		return -1, fmt.Errorf("version %d: %w", x.step, err)
 	}
-	x.whole = true
-	return nil
+	return x.bank, nil
+}
+
+// unpinWhole gives up what pinWhole has pinned, and the caller's pin.
+func (v *versions) unpinWhole(x *version, bank int) {
+	if bank >= 0 {
+		v.banks.unpin(bank)
+	}
+	v.unpin(x)
 }
 
 // pinAgain adds a pin to a version that the caller has pinned.
