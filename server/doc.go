@@ -54,5 +54,5 @@
 // as long as they pin it. A step never waits for a reader: if a buffer is still being read, the
 // step takes another one. So memory is bounded by two versions, and one more for each stream that
 // reads. With memory outside the process, the optimizer's state of versions lies there, in banks that
-// readers pin: see Outside.
+// saves pin: see Outside.
 package server
