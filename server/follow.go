@@ -147,7 +147,7 @@ func (r *replica) move() {
 }
 
 func (r *replica) landVersion(stream *transport.FollowClient, x *version) error {
-	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
+	for i, values := range append([][]float32{x.params}, x.arrays()...) {
 		if err := r.landArray(stream, uint32(i), values); err != nil {
 			return err
 		}

@@ -293,7 +293,7 @@ func (r *replica) sendVersion(stream *transport.FollowServer, x *version, state 
 		if err := x.fetchState(); err != nil {
 			return err
 		}
-		state = x.arrays(r.cfg.Schedule.Rule)
+		state = x.arrays()
 	}
 	for i, values := range append([][]float32{x.params}, state...) {
 		if err := r.sendArray(stream, x, uint32(i), values); err != nil {

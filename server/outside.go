@@ -179,7 +179,7 @@ func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, dec
 	}
 	from := [][]float32{x.params}
 	if x.bank < 0 {
-		from = append(from, x.arrays(r.cfg.Schedule.Rule)...)
+		from = append(from, x.arrays()...)
 	}
 	to, err := r.beginOutside(keep, x)
 	if err != nil {

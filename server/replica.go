@@ -211,7 +211,7 @@ func (r *replica) load(ctx context.Context) error {
 			return err
 		}
 	}
-	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: r.view.RestoreStep, Rule: rule, Params: x.params, State: x.arrays(rule)}
+	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: r.view.RestoreStep, Rule: rule, Params: x.params, State: x.arrays()}
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	if r.view.Keeps == 0 {
 		if err := r.cfg.Load(ctx, r.view, &s); err != nil {
@@ -324,14 +324,14 @@ func (s *Shard) fetch(x *version) error {
 		return nil
 	}
 	err := x.fetchState()
-	s.State = x.arrays(s.Rule)
+	s.State = x.arrays()
 	return err
 }
 
-// arrays returns the arrays of optimizer state that rule has.
-func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
+// arrays returns the arrays of optimizer state.
+func (x *version) arrays() [][]float32 {
 	x.open()
-	return slices.Clone(x.state[:kernels.Rule(rule).States()])
+	return slices.Clone(x.state[:x.states])
 }
 
 // buffers is the number of versions that a shard has memory for: the one that is read, the one that

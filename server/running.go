@@ -181,7 +181,7 @@ func (r *replica) tellSums(what string, versions ...*version) {
 			return
 		}
 		sum := transport.Checksum(kernels.Bytes(x.params))
-		for _, state := range x.arrays(r.cfg.Schedule.Rule) {
+		for _, state := range x.arrays() {
 			sum = sum<<1 ^ sum>>31 ^ transport.Checksum(kernels.Bytes(state))
 		}
 		r.log.Info(what, "line", r.view.Line, "step", x.step, "sum", sum)

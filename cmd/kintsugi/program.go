@@ -304,10 +304,9 @@ func (m *programModel) finite(grads []float32) error {
 const threadsVariable = "OMP_NUM_THREADS"
 
 // prepareProgram prepares this process before the program of a run is started. A folder that the
-// run cannot use is an error now, since the program may take minutes. Programs of workers
-// on one machine share its processors, unless the user has set the variable. Libraries add in
-// another order with another number of threads, so the program of this process gets the same
-// number.
+// run cannot use is an error now, since the program may take minutes. Programs of workers on one
+// machine share its processors, unless the user has set the variable. Libraries add in another order
+// with another number of threads, so the program of this process gets the same number.
 func (t *training) prepareProgram(resumed bool) error {
 	if len(t.Program) == 0 {
 		return nil
