@@ -28,9 +28,9 @@ func (c *choice) register(f *pflag.FlagSet) {
 	f.IntVar(&c.average, "average", 1, "number of checkpoints, of that step and before it, of which the mean is taken")
 }
 
-// choose returns the newest whole checkpoint of a step, or of any step.
-func (p place) choose(step int64) (*ckpt.RunManifest, error) {
-	all, err := p.chosen(choice{step: step, average: 1})
+// chosenOne returns the newest whole checkpoint of a step, or of any step.
+func chosenOne(p place, step int64) (*ckpt.RunManifest, error) {
+	all, err := chosen(p, choice{step: step, average: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (p place) choose(step int64) (*ckpt.RunManifest, error) {
 
 // chosen returns the whole checkpoints that are chosen, newest first, each of an earlier step than
 // the one before it: what an older line has of later steps was taken back.
-func (p place) chosen(c choice) ([]*ckpt.RunManifest, error) {
+func chosen(p place, c choice) ([]*ckpt.RunManifest, error) {
 	switch {
 	case c.step < newestStep:
 		return nil, fmt.Errorf("%w: --step %d: no step is negative; leave it away for the newest checkpoint", kintsugi.ErrUsage, c.step)
@@ -103,8 +103,8 @@ func whichSteps(of []*ckpt.RunManifest) string {
 	return "the mean of steps " + stepsOf(of)
 }
 
-// whole reads a whole checkpoint into memory.
-func (p place) whole(ctx context.Context, m *ckpt.RunManifest) (*ckpt.Flat, error) {
+// readWhole reads a whole checkpoint into memory.
+func readWhole(ctx context.Context, p place, m *ckpt.RunManifest) (*ckpt.Flat, error) {
 	layout, err := kintsugi.NewLayout(m.Tensors)
 	if err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func (p place) whole(ctx context.Context, m *ckpt.RunManifest) (*ckpt.Flat, erro
 	return flat, ckpt.Restore(ctx, p.fs, p.dir, m, layout, flat.Range, flat.Place)
 }
 
-// params returns the layout of a model and its parameters, or their mean over several checkpoints.
-func (p place) params(ctx context.Context, of []*ckpt.RunManifest) (*kintsugi.Layout, []float32, error) {
+// readParams returns the layout of a model and its parameters, or their mean over several checkpoints.
+func readParams(ctx context.Context, p place, of []*ckpt.RunManifest) (*kintsugi.Layout, []float32, error) {
 	newest := of[0]
 	if r := newest.Rule; len(of) > 1 && (r == kintsugi.RuleAdd || r == kintsugi.RuleAssign) {
 		return nil, nil, fmt.Errorf("%w: --average %d: %s has counts, or rows that its steps make anew, and no mean of them is a model", kintsugi.ErrUsage, len(of), newest.Model)

@@ -59,19 +59,19 @@ func TestAMeanIsOfCheckpointsThatGoBackToOneAnother(t *testing.T) {
 		{30, 3, "30, 20, 10"},
 		{50, 2, "50, 40"}, // asked for by name, it has a history of its own
 	} {
-		of, err := at.chosen(choice{step: c.step, average: c.average})
+		of, err := chosen(at, choice{step: c.step, average: c.average})
 		if err != nil || stepsOf(of) != c.want {
 			t.Errorf("step %d, average %d: steps %s, %v; want %s", c.step, c.average, stepsOf(of), err, c.want)
 		}
 	}
-	damaged, err := at.choose(30)
+	damaged, err := chosenOne(at, 30)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := fsys.Edit(filepath.Join("run", damaged.Name()), func(b []byte) []byte { b[5] ^= 1; return b }); err != nil {
 		t.Fatal(err)
 	}
-	if of, err := at.chosen(choice{step: newestStep, average: 4}); err != nil || stepsOf(of) != "45, 35, 20, 10" {
+	if of, err := chosen(at, choice{step: newestStep, average: 4}); err != nil || stepsOf(of) != "45, 35, 20, 10" {
 		t.Errorf("with one that is damaged: steps %s, %v", stepsOf(of), err)
 	}
 }
@@ -115,7 +115,7 @@ func TestCheckpointsAndTheirMeanAreEvaluated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := at.chosen(choice{step: newestStep, average: len(names)}) // a store that is slow has fewer of them, and not of each tenth step
+	all, err := chosen(at, choice{step: newestStep, average: len(names)}) // a store that is slow has fewer of them, and not of each tenth step
 	if err != nil || len(all) < 2 {
 		t.Fatal(len(all), err)
 	}

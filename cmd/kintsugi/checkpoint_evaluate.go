@@ -43,7 +43,7 @@ func (e *evaluating) command(cmd *cobra.Command, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	of, err := at.chosen(e.choice)
+	of, err := chosen(at, e.choice)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (e *evaluating) command(cmd *cobra.Command, path string) (err error) {
 		return fmt.Errorf("%w: %s has no evaluation: neither a test set nor a program that evaluates", kintsugi.ErrUsage, t.Model)
 	}
 	defer func() { err = errors.Join(err, ev.close()) }()
-	_, params, err := at.params(cmd.Context(), of)
+	_, params, err := readParams(cmd.Context(), at, of)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (e *evaluating) settings(path string) (*training, *problem, error) {
 			return nil, nil, err
 		}
 	}
-	if err := t.ofRun(path, e.config, "say with --config which settings it has"); err != nil {
+	if err := settingsOf(t, path, e.config, "say with --config which settings it has"); err != nil {
 		return nil, nil, err
 	}
 	if err := t.check(); err != nil {

@@ -54,7 +54,7 @@ func (e *exporting) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	of, err := at.chosen(e.choice)
+	of, err := chosen(at, e.choice)
 	if err != nil {
 		return err
 	}
@@ -83,13 +83,13 @@ func (e *exporting) command(cmd *cobra.Command, path string) error {
 // tensors reads the tensors that are to be written.
 func (e *exporting) tensors(ctx context.Context, at place, of []*ckpt.RunManifest) ([]export.Tensor, error) {
 	if e.state {
-		flat, err := at.whole(ctx, of[0])
+		flat, err := readWhole(ctx, at, of[0])
 		if err != nil {
 			return nil, err
 		}
 		return exported(flat), nil
 	}
-	layout, params, err := at.params(ctx, of)
+	layout, params, err := readParams(ctx, at, of)
 	if err != nil {
 		return nil, err
 	}
@@ -103,20 +103,6 @@ func exported(flat *ckpt.Flat) []export.Tensor {
 		if values != nil {
 			all = append(all, tensorsOf(flat.Layout, fmt.Sprintf("optimizer.%d.", i), values)...)
 		}
-	}
-	return all
-}
-
-// tensorsOf returns the tensors of a model with the given values, which are not copied.
-func tensorsOf(l *kintsugi.Layout, prefix string, values []float32) []export.Tensor {
-	all := make([]export.Tensor, 0, len(l.Tensors))
-	for _, t := range l.Tensors {
-		n := 1
-		for _, d := range t.Shape {
-			n *= d
-		}
-		all = append(all, export.Tensor{Name: prefix + t.Name, Shape: t.Shape, Values: values[:n]})
-		values = values[n:]
 	}
 	return all
 }

@@ -51,7 +51,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	m, err := from.choose(r.step)
+	m, err := chosenOne(from, r.step)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err := t.fresh(cmd.Context()); err != nil {
 		return err
 	}
-	flat, err := from.whole(cmd.Context(), m)
+	flat, err := readWhole(cmd.Context(), from, m)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	rec.Record(time.Now(), &record.Note{Level: "info", Text: fmt.Sprintf("%s%s of %s", beginsWith, m.Name(), from.name)})
 	saved := prob.program.keep(t.Out)
 	if saved == nil {
-		saved = t.seed(cmd.Context(), m, flat)
+		saved = seed(cmd.Context(), t, m, flat)
 	}
 	reason := fmt.Sprintf("it was restored from %s of %s", m.Name(), from.name)
 	if saved != nil {
@@ -106,7 +106,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	t := &training{}
 	t.register(newFlagSet("restore"))
-	if err := t.ofRun(path, r.config, "say with --config which settings the new run has"); err != nil {
+	if err := settingsOf(t, path, r.config, "say with --config which settings the new run has"); err != nil {
 		return nil, nil, err
 	}
 	if faults, ok := t.flags.Lookup("fault").Value.(pflag.SliceValue); ok {
@@ -125,9 +125,9 @@ func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	return t, prob, err
 }
 
-// ofRun sets what is not set yet to the settings of the run in path, or to those of a file. If there
+// settingsOf sets what is not set yet to the settings of the run in path, or to those of a file. If there
 // is neither, the error ends with advice.
-func (t *training) ofRun(path, file, advice string) error {
+func settingsOf(t *training, path, file, advice string) error {
 	config := cmp.Or(file, filepath.Join(path, configFile))
 	if _, err := os.Stat(config); err != nil {
 		return fmt.Errorf("%w: %s is no run folder: %s: %w", kintsugi.ErrUsage, path, advice, err)
@@ -139,12 +139,8 @@ func (t *training) ofRun(path, file, advice string) error {
 	return nil
 }
 
-// beginsWith begins the note in a run that starts from a checkpoint. Such a run cannot begin before
-// that checkpoint exists.
-const beginsWith = "it begins with "
-
-// seed writes a model as the first checkpoint of the run.
-func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Flat) error {
+// seed writes a model as the first checkpoint of a run.
+func seed(ctx context.Context, t *training, m *ckpt.RunManifest, flat *ckpt.Flat) error {
 	store, err := t.store()
 	if err != nil {
 		return err

@@ -58,14 +58,6 @@ func (e *early) fits(p *problem) error {
 	return nil
 }
 
-// called returns what messages call a model.
-func (p *problem) called() string {
-	if p.program != nil {
-		return "this program"
-	}
-	return "this model"
-}
-
 // target is what an evaluation must show to end a run. The zero value is never met.
 type target struct {
 	accuracy bool // it is a least accuracy, otherwise a greatest loss

@@ -9,10 +9,6 @@ import (
 
 // How a run of train ends when it is asked to, and how long it waits for its last checkpoint.
 
-// saveWithin is the least time that an ending run waits for its last checkpoint. Its store may be
-// unavailable, or slow with the first save of a large model.
-const saveWithin = 5 * time.Minute
-
 // lastSaveWithin returns how long an ending run waits for its last checkpoint: at least as long as
 // its machine or its owner permits, and long enough for the current save and the next one.
 func lastSaveWithin(warning, slowest time.Duration) time.Duration {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/export"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
@@ -100,4 +103,34 @@ func (e *evaluator) close() error {
 		return nil
 	}
 	return e.m.Close()
+}
+
+// quality says what a loss on the test half means, for models without an accuracy.
+func (p *problem) quality(loss float64) string {
+	d := p.desc
+	switch {
+	case p.program != nil:
+		return fmt.Sprintf(", test loss %.5g", loss)
+	case d.Input.Sequence:
+		return fmt.Sprintf(", %.4f nats a character on the test part", loss)
+	case d.Factors != nil:
+		return fmt.Sprintf(", test RMSE %.4f", math.Sqrt(loss))
+	case d.Topics != nil:
+		return fmt.Sprintf(", perplexity %.1f on the test part", math.Exp(loss))
+	}
+	return ""
+}
+
+// tensorsOf returns the tensors of a model with the given values, which are not copied.
+func tensorsOf(l *kintsugi.Layout, prefix string, values []float32) []export.Tensor {
+	all := make([]export.Tensor, 0, len(l.Tensors))
+	for _, t := range l.Tensors {
+		n := 1
+		for _, d := range t.Shape {
+			n *= d
+		}
+		all = append(all, export.Tensor{Name: prefix + t.Name, Shape: t.Shape, Values: values[:n]})
+		values = values[n:]
+	}
+	return all
 }

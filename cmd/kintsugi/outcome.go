@@ -3,27 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
-
-// quality says what a loss on the test half means, for models without an accuracy.
-func (p *problem) quality(loss float64) string {
-	d := p.desc
-	switch {
-	case p.program != nil:
-		return fmt.Sprintf(", test loss %.5g", loss)
-	case d.Input.Sequence:
-		return fmt.Sprintf(", %.4f nats a character on the test part", loss)
-	case d.Factors != nil:
-		return fmt.Sprintf(", test RMSE %.4f", math.Sqrt(loss))
-	case d.Topics != nil:
-		return fmt.Sprintf(", perplexity %.1f on the test part", math.Exp(loss))
-	}
-	return ""
-}
 
 // print prints the outcome of the run. folder is the folder to resume it from; "" if it cannot be
 // resumed.

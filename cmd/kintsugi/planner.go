@@ -12,10 +12,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// ages is the largest age of a saved chunk, in periods. It is large enough that it takes little
-// capacity from chunks that move.
-const ages = 4
-
 // needed is the number of losses of shards after which a secondary running checkpoint is no longer
 // assumed to be needed rarely. One loss may be chance.
 const needed = 2
@@ -173,10 +169,6 @@ func (p *planner) Observe(e kintsugi.RunEvent) {
 		p.choose.observe(p.learn, e)
 	}
 }
-
-// longest is the period if failures are too rare to be measured: it is about the most that a run
-// then loses, in steps.
-const longest = 256
 
 // adapt sets the period and the fraction from the measurements so far.
 func (p *planner) adapt(step kintsugi.Step, distances []float64) {

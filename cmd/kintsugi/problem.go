@@ -375,3 +375,11 @@ func useBLAS(s *settings) (blas.Implementation, error) {
 	}
 	return impl, err
 }
+
+// called returns what messages call a model.
+func (p *problem) called() string {
+	if p.program != nil {
+		return "this program"
+	}
+	return "this model"
+}

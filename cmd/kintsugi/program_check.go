@@ -266,14 +266,6 @@ func (m *programModel) slope(ctx context.Context, s *settings, running *program.
 	return (losses[1] - losses[0]) / (2 * reach), nil
 }
 
-func norm(x []float32) float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += float64(v) * float64(v)
-	}
-	return math.Sqrt(sum)
-}
-
 // describe writes what the program trains.
 func (m *programModel) describe(w io.Writer) {
 	a := m.about

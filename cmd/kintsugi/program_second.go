@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -19,14 +20,14 @@ type second struct {
 	err     error
 }
 
-// second starts the second process, or returns nil if the run has no program.
-func (t *training) second(ctx context.Context) *second {
-	if len(t.Program) == 0 {
+// startSecond starts the second process, or returns nil if the run has no program.
+func startSecond(ctx context.Context, s *settings) *second {
+	if len(s.Program) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &second{cancel: cancel, done: make(chan struct{})}
-	cfg := program.Config{Command: t.Program, Seed: t.Seed, Slots: t.Workers} // its output is dropped: it repeats that of the first process
+	cfg := program.Config{Command: s.Program, Seed: s.Seed, Slots: s.Workers} // its output is dropped: it repeats that of the first process
 	go func() {
 		defer close(b.done)
 		b.running, b.err = program.Start(ctx, cfg)
@@ -80,4 +81,12 @@ func (m *programModel) compare(ctx context.Context, s *settings, other *second, 
 			kintsugi.ErrUsage, other.running, apart, seedTheStart)
 	}
 	return fmt.Sprintf("two processes of %s compute gradients of one batch, at the same parameters, that differ a little: training works, but a run after failures may end with other parameters than one without", other.running), nil
+}
+
+func norm(x []float32) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return math.Sqrt(sum)
 }

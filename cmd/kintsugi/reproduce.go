@@ -153,13 +153,13 @@ func (r *reproduceCodecs) problem(name, data string) (bench.CodecsProblem, error
 	return bench.CodecsProblem{Model: name, Data: data, Layout: p.layout, Schedule: schedule, Open: func(seed uint64) (bench.CodecsTrainee, error) {
 		s := t.settings
 		s.Seed = seed
-		return p.trainee(&s)
+		return trainee(p, &s)
 	}}, err
 }
 
 // trainee returns a trainee that computes in one goroutine, for a run with the seed of the
 // settings.
-func (p *problem) trainee(s *settings) (bench.CodecsTrainee, error) {
+func trainee(p *problem, s *settings) (bench.CodecsTrainee, error) {
 	gradient, m, err := p.compute(context.Background(), s)
 	if err != nil {
 		return bench.CodecsTrainee{}, err

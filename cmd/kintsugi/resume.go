@@ -116,3 +116,7 @@ func forgetControl(dir string) error {
 	}
 	return nil
 }
+
+// beginsWith begins the note in a run that starts from a checkpoint. Such a run cannot begin before
+// that checkpoint exists.
+const beginsWith = "it begins with "

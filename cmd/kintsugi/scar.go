@@ -156,3 +156,11 @@ func parseFraction(s string) (float64, error) {
 	y, err := strconv.ParseUint(below, 10, 32)
 	return float64(x) / float64(y), err
 }
+
+// ages is the largest age of a saved chunk, in periods. It is large enough that it takes little
+// capacity from chunks that move.
+const ages = 4
+
+// longest is the period if failures are too rare to be measured: it is about the most that a run
+// then loses, in steps.
+const longest = 256

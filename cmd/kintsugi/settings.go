@@ -251,9 +251,14 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 
 // ofTrain reports whether train has a setting.
 func ofTrain(name string) bool {
-	t := &training{}
-	t.register(newFlagSet("train"))
-	return t.flags.Lookup(name) != nil
+	f := newFlagSet("train")
+	(&settings{}).register(f)
+	return f.Lookup(name) != nil || slices.Contains(trainFlags, name)
+}
+
+// trainFlags are the flags of train that are no settings of a run.
+var trainFlags = []string{
+	"config", "etcd", "eval-every", "fault", "keep-best", "metrics", "notice", "notice-endpoint", "out", "patience", "price", "resume", "store", "tls", "until",
 }
 
 // dump writes the current value of every flag, except those in skip, as YAML that loadFile reads.

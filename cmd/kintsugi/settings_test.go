@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
@@ -108,4 +110,21 @@ func TestTheEnvironmentSaysWhereTheDataAre(t *testing.T) {
 	must(t, append(train, "--data-dir", data, "--out", dir)...)
 	must(t, "train", "--resume", dir, "--steps", "5")
 	must(t, "KINTSUGI_DATA=/nowhere", "rerun", dir, "--out", newDir(t))
+}
+
+// The file of a run is for all of its processes. A setting of train that a role does not have is not
+// taken for a mistake in it.
+func TestEveryFlagOfTrainMayBeInAFile(t *testing.T) {
+	train := &training{}
+	train.register(newFlagSet("train"))
+	train.flags.VisitAll(func(f *pflag.Flag) {
+		if !ofTrain(f.Name) {
+			t.Errorf("--%s is a flag of train, and a role whose --config has it would refuse it", f.Name)
+		}
+	})
+	for _, name := range append(slices.Clone(trainFlags), "model") {
+		if train.flags.Lookup(name) == nil {
+			t.Errorf("--%s is no flag of train", name)
+		}
+	}
 }

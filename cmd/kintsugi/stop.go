@@ -149,3 +149,7 @@ func leads(coordinator string) string {
 	}
 	return "coordinator " + coordinator
 }
+
+// saveWithin is the least time that an ending run waits for its last checkpoint. Its store may be
+// unavailable, or slow with the first save of a large model.
+const saveWithin = 5 * time.Minute

@@ -145,7 +145,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := t.prepareProgram(resumed); err != nil {
 		return err
 	}
-	second := t.second(ctx)
+	second := startSecond(ctx, &t.settings)
 	defer second.close()
 	prob, err := describe(&t.settings)
 	if err != nil {
@@ -337,5 +337,32 @@ func absolute(path *string) error {
 		return errors.Join(kintsugi.ErrUsage, err)
 	}
 	*path = abs
+	return nil
+}
+
+// checkSecurity checks, before anything is started, that every process will have its credentials.
+func (t *training) checkSecurity() error {
+	if t.TLS == "" {
+		return nil
+	}
+	type process struct {
+		role  mtls.Role
+		index int
+	}
+	all := []process{{mtls.Operator, mtls.Any}, {mtls.Coordinator, mtls.Any}}
+	if len(t.Etcd) == 0 {
+		all = append(all, process{mtls.Etcd, mtls.Any})
+	}
+	for i := range t.Servers {
+		all = append(all, process{mtls.Server, i})
+	}
+	for i := range t.Workers {
+		all = append(all, process{mtls.Worker, i})
+	}
+	for _, p := range all {
+		if _, err := mtls.Open(t.TLS, p.role, p.index, nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // What a run reports while something keeps it from beginning or going on.
@@ -36,25 +32,6 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 				say(word, false)
 			}
 		}
-	}
-}
-
-// stands reports that no step is taken, and what the run waits for: people do not read the log of
-// the server that conducts. It is recorded only once.
-func (w *watcher) stands(e kintsugi.StandEvent) {
-	w.mu.Lock()
-	before := w.stood
-	news := e.Time.After(before.Time) && !(e.Line == w.seen.Line && e.Step < w.seen.After)
-	if news {
-		w.stood = e
-	}
-	w.mu.Unlock()
-	if !news {
-		return // reported already, or over: conductors keep it for later watchers
-	}
-	w.log.Warn("no step is taken", "seconds", e.Lasts.Seconds(), "step", e.Step, "waits_for", e.Waits)
-	if e.Line != before.Line || e.Step != before.Step || e.Waits != before.Waits {
-		w.rec.Record(e.Time, &record.Note{Level: "warn", Text: fmt.Sprintf("no step is taken for %.0f s, and the run waits for %s", e.Lasts.Seconds(), e.Waits)})
 	}
 }
 
