@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -33,4 +36,34 @@ func oneArg(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// badFlag returns the usage error for a flag with an invalid value, in plain words: the errors of
+// the standard library name its functions. name is the flag as the user wrote it; "" means the
+// flag's own name.
+func badFlag(err error, name string) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	f, wants := invalid.GetFlag(), ""
+	if name == "" {
+		name = "--" + f.Name
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("%w: %s %q: it is too large", kintsugi.ErrUsage, name, invalid.GetValue())
+	}
+	switch f.Value.Type() {
+	case "int", "int64":
+		wants = "a whole number"
+	case "uint", "uint64":
+		wants = "a whole number that is not negative"
+	case "float64":
+		wants = "a number"
+	case "duration":
+		wants = "a time with its unit, such as 500ms, 30s or 5m"
+	default:
+		return fmt.Errorf("%w: %s %q: %w", kintsugi.ErrUsage, name, invalid.GetValue(), invalid.Unwrap())
+	}
+	return fmt.Errorf("%w: %s %q: it must be %s", kintsugi.ErrUsage, name, invalid.GetValue(), wants)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
@@ -32,7 +33,7 @@ func TestTheCostOfARunIsTold(t *testing.T) {
 	if b.Failure.OutageNodeSeconds <= 0 || s.UsefulGradients+2*s.ReworkSteps != s.CountedGradients {
 		t.Errorf("failures %+v, %d gradients counted, %d of them useful, %d steps taken back", b.Failure, s.CountedGradients, s.UsefulGradients, s.ReworkSteps)
 	}
-	var again []pricedRun
+	var again []cost.Bill
 	if err := json.Unmarshal([]byte(must(t, "cost", dir, "--price", "server=10,worker=20", "--format", "json")), &again); err != nil {
 		t.Fatal(err)
 	}

@@ -7,15 +7,12 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
-
-	"github.com/kintsugi-ml/kintsugi"
 )
 
 // topic is a heading in a command's help and its flags, in an order that suits beginners.
@@ -189,34 +186,4 @@ func nearFlags(cmd *cobra.Command, err error) string {
 		return ""
 	}
 	return "did you mean --" + strings.Join(near, " or --") + "? "
-}
-
-// badFlag returns the usage error for a flag with an invalid value, in plain words: the errors of
-// the standard library name its functions. name is the flag as the user wrote it; "" means the
-// flag's own name.
-func badFlag(err error, name string) error {
-	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
-	}
-	f, wants := invalid.GetFlag(), ""
-	if name == "" {
-		name = "--" + f.Name
-	}
-	if errors.Is(err, strconv.ErrRange) {
-		return fmt.Errorf("%w: %s %q: it is too large", kintsugi.ErrUsage, name, invalid.GetValue())
-	}
-	switch f.Value.Type() {
-	case "int", "int64":
-		wants = "a whole number"
-	case "uint", "uint64":
-		wants = "a whole number that is not negative"
-	case "float64":
-		wants = "a number"
-	case "duration":
-		wants = "a time with its unit, such as 500ms, 30s or 5m"
-	default:
-		return fmt.Errorf("%w: %s %q: %w", kintsugi.ErrUsage, name, invalid.GetValue(), invalid.Unwrap())
-	}
-	return fmt.Errorf("%w: %s %q: it must be %s", kintsugi.ErrUsage, name, invalid.GetValue(), wants)
 }

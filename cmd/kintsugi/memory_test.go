@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"net"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -13,29 +13,20 @@ import (
 // A run keeps its checkpoints in the memory of another process, and restores them from there.
 func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	keeper := object.NewKeeper(1 << 26)
-	go func() { served <- serveMemory(ctx, l, keeper) }()
+	address := freeAddress(t)
+	start(t, "memory", "--listen", address)
+	waitListening(t, address)
 	dir := newDir(t)
-	store := object.MemoryScheme + l.Addr().String() + "/runs"
+	store := object.MemoryScheme + address + "/runs"
 	must(t, quadratic(300, "--store", store, "--out", dir, "--recovery", "scar", "--fault", "kill server/1 at step 150")...)
-	if used, objects := keeper.Used(); used == 0 || objects == 0 {
-		t.Errorf("%d bytes in %d objects are kept", used, objects)
-	}
 	if s := readRun(t, dir).Summary; len(s.Failures) != 1 || s.Steps != 300 {
 		t.Errorf("%+v", s)
 	}
 	if r := kin(t, "checkpoint", "verify", dir); r.status != exitDone {
 		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
 	}
-	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
+	if said := must(t, "checkpoint", "list", store+"/"+filepath.Base(dir)); !strings.Contains(said, "300") {
+		t.Errorf("what is kept there: %s", said)
 	}
 }
 
@@ -45,6 +36,9 @@ func TestPlacesInMemoryAreRead(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+}
+
+func TestSizesOfMemoryAreRead(t *testing.T) {
 	for text, want := range map[string]int64{"1B": 1, "500MB": 5e8, "8GB": 8e9} {
 		if got, err := parseBytes(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)

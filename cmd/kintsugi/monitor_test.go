@@ -356,7 +356,13 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	first.wait()
 	second := role("monitor", monitor[:4]...) // without evaluations, as by default
 	r := status.wait()
-	var says runStatus
+	var says struct {
+		Step    kintsugi.Step `json:"step"`
+		View    uint64        `json:"view"`
+		Servers []struct {
+			Conducts bool `json:"conducts"`
+		} `json:"servers"`
+	}
 	if err := json.Unmarshal([]byte(r.stdout), &says); err != nil || r.status != exitDone || says.Step < 10 || says.View < 2 || len(says.Servers) != 2 || !says.Servers[0].Conducts {
 		t.Errorf("status ended with %d and said %s: %s: %v", r.status, r.stdout, r.stderr, err)
 	}

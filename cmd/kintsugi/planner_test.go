@@ -48,7 +48,7 @@ func newSaverIn(t *testing.T, recovery string, v kintsugi.View, latency, model f
 	if err != nil {
 		t.Fatal(err)
 	}
-	protects, err := parseRecovery(recovery, 1)
+	protects, err := (&settings{Recovery: recovery, Servers: 1}).protection()
 	if err != nil {
 		t.Fatal(err)
 	}

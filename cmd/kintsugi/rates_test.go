@@ -90,7 +90,7 @@ func TestRatesReachEveryProcess(t *testing.T) {
 // gives them, and lets only matrices decay.
 func TestTheLoopOfBenchTrainMakesTheStepsOfTrain(t *testing.T) {
 	onlyLong(t)
-	t.Setenv(threadsVariable, "1") // else it would be set for the tests that follow
+	t.Setenv("OMP_NUM_THREADS", "1") // else it would be set for the tests that follow
 	const steps = 30
 	for name, c := range map[string]struct {
 		b      benchTrain

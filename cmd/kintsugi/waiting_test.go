@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func TestWhatIsWaitedForIsSaidAgainAndAgain(t *testing.T) {
 // That a run stands still is logged as often as the conductor reports it, and noted once, even if a
 // stream repeats it. It is not noted when it is over.
 func TestARunThatStandsIsNotedOnce(t *testing.T) {
-	dir, start := newDir(t), time.Unix(1_700_000_000, 0)
+	dir, start := filepath.Join(t.TempDir(), "run"), time.Unix(1_700_000_000, 0)
 	rec, err := record.Create(dir, nil, record.Header{Start: start})
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +65,12 @@ func TestARunThatStandsIsNotedOnce(t *testing.T) {
 	if _, err := rec.Finish(start.Add(time.Hour), ""); err != nil {
 		t.Fatal(err)
 	}
+	run, err := record.ReadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var notes []string
-	for _, n := range readRun(t, dir).Notes {
+	for _, n := range run.Notes {
 		notes = append(notes, n.Text)
 	}
 	if want := []string{"no step is taken for 120 s, and the run waits for gradients", "no step is taken for 240 s, and the run waits for shard 0"}; !slices.Equal(notes[:min(2, len(notes))], want) {
