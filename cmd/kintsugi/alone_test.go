@@ -50,9 +50,9 @@ func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 func TestAPlaceHasOneProcess(t *testing.T) {
 	t.Parallel()
 	endpoint, client := newEtcd(t)
-	for kind, role := range map[etcd.Kind]string{etcd.Server: "server", etcd.Worker: "worker"} {
-		args := []string{role, "--model", "qp", "--etcd", endpoint, "--index", "1"}
-		if role == "server" {
+	for kind, name := range map[etcd.Kind]string{etcd.Server: "server", etcd.Worker: "worker"} {
+		args := []string{name, "--model", "qp", "--etcd", endpoint, "--index", "1"}
+		if name == "server" {
 			args = append(args, "--listen", "localhost:0")
 		}
 		lives := client.WatchMembers(t.Context(), kind)
@@ -64,20 +64,20 @@ func TestAPlaceHasOneProcess(t *testing.T) {
 						return members[0]
 					}
 				case <-time.After(patience):
-					t.Fatalf("life %d of %s/1 does not register", life, role)
+					t.Fatalf("life %d of %s/1 does not register", life, name)
 				}
 			}
 		}
 		first := start(t, args...)
 		m := registered(1)
 		var v serverValue
-		if err := json.Unmarshal(m.Value, &v); err != nil || role == "server" && !strings.HasPrefix(v.Address, "localhost:") {
-			t.Errorf("%s registers as %s", role, m.Value)
+		if err := json.Unmarshal(m.Value, &v); err != nil || name == "server" && !strings.HasPrefix(v.Address, "localhost:") {
+			t.Errorf("%s registers as %s", name, m.Value)
 		}
 		start(t, args...)
 		registered(2)
 		if r := first.wait(); r.status != exitConfig || !strings.Contains(r.stderr, "a process that was started later has the place of this one") {
-			t.Errorf("%s ends with status %d:\n%s", role, r.status, r.stderr)
+			t.Errorf("%s ends with status %d:\n%s", name, r.status, r.stderr)
 		}
 	}
 }

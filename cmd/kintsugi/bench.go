@@ -22,6 +22,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
+// benchCommand returns the bench command: measurements of this machine.
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure the system on this machine", Args: noArgs, Example: "  kintsugi bench train --models mlp",
@@ -29,13 +30,13 @@ func benchCommand() *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkCounts(cmd.Flags()) },
 	}
 	b := &benchTrain{}
-	train := &cobra.Command{
+	compare := &cobra.Command{
 		Use: "train", Short: "Compare train with a loop over the same model in one process", Args: programAfterDash,
 		Example: "  kintsugi bench train --models mlp,lenet --rounds 5 --format json\n" +
 			"  kintsugi bench train --workers 2 -- python3 train.py     # a model of its own, in place of --models",
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
 	}
-	f := train.Flags()
+	f := compare.Flags()
 	f.StringArrayVar(&b.program, "program", nil, "program of a model of its own, then its arguments, one by one; or all of them after --. The loop asks one for each thread, and makes the steps itself")
 	f.StringSliceVar(&b.models, "models", []string{"mlp", "lenet", "cnn", "charlm"}, "models to measure")
 	f.IntVar(&b.workers, "workers", 4, "workers, and gradients of each step of the loop")
@@ -52,7 +53,7 @@ func benchCommand() *cobra.Command {
 	f.StringVar(&b.wire, "wire", "auto", "wire of train, as there")
 	f.StringVar(&b.before, "before", "grpc", "wire of a second train in each round, to compare with; empty: none")
 	cmd.AddCommand(
-		endsTrainings(train),
+		endsTrainings(compare),
 		endsTrainings(benchAccuracyCommand()),
 		benchAnytimeCommand(),
 		benchCheckpointCommand(),
@@ -260,6 +261,7 @@ func trainLine(r bench.TrainRow) (text, benchfmt string) {
 		fmt.Sprintf("%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio %.3f neither", benchName(r.Name), r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio, r.Neither)
 }
 
+// benchTrain is the command that compares train with a loop in one process.
 type benchTrain struct {
 	models                          []string
 	workers, servers, steps, rounds int

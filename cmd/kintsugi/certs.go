@@ -11,6 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
+// certsCommand returns the command that makes certificates for a run.
 func certsCommand() *cobra.Command {
 	var hosts []string
 	out, domain, days := "", "", 0

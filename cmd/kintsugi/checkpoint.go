@@ -10,6 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
+// checkpointCommand returns the command that looks at checkpoints, and makes others of them.
 func checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "checkpoint", Short: "List, verify, show, evaluate, export, restore or repair the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",

@@ -17,6 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
+// coordinatorCommand returns the command of a coordinator.
 func coordinatorCommand() *cobra.Command {
 	return roleCommand("coordinator", "Watch which processes are alive and decide which server holds which shard",
 		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store s3://models/run1",

@@ -15,6 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
+// costCommand returns the command that tells what runs have cost.
 func costCommand() *cobra.Command {
 	price, format := "", ""
 	cmd := &cobra.Command{

@@ -10,6 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
+// dataCommand returns the command that lists and fetches data sets.
 func dataCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "data", Short: "List, download and verify data sets", Args: noArgs, Example: "  kintsugi data list",

@@ -15,6 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
+// etcdCommand returns the command of an etcd.
 func etcdCommand() *cobra.Command {
 	var among etcd.Ensemble
 	var peers []string

@@ -98,6 +98,7 @@ func (e *evaluator) examples() int {
 	return e.set.Test.Len()
 }
 
+// close gives up what evaluations need.
 func (e *evaluator) close() error {
 	if e.m == nil {
 		return nil

@@ -25,15 +25,18 @@ type notices struct {
 	NoticeEndpoint string
 }
 
+// register adds the flags for notices.
 func (n *notices) register(f *pflag.FlagSet) {
 	f.StringVar(&n.Notice, "notice", "auto", "which cloud to ask whether this machine is about to go: aws, gcp, azure, auto (the one that its firmware names, if any) or none; SIGTERM is a notice as well")
 	f.StringVar(&n.NoticeEndpoint, "notice-endpoint", "", "URL of the cloud's metadata service (default http://169.254.169.254)")
 }
 
+// noticeConfig returns how a process, which has the given time after a notice, learns of one.
 func (n *notices) noticeConfig(warning time.Duration) notice.Config {
 	return notice.Config{Source: n.Notice, Endpoint: n.NoticeEndpoint, Warning: warning}
 }
 
+// checkNotices returns a usage error for settings that no process can have.
 func (n *notices) checkNotices(warning time.Duration) error { return n.noticeConfig(warning).Check() }
 
 // onNotice sets what this process does when it has notice. The process ends when f has returned or

@@ -21,6 +21,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
+// memoryCommand returns the command of a process that keeps checkpoints in its memory.
 func memoryCommand() *cobra.Command {
 	var listen, limit string
 	var secured security

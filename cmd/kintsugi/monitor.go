@@ -42,6 +42,7 @@ type monitor struct {
 	early
 }
 
+// monitorCommand returns the command that follows a run that others have started.
 func monitorCommand() *cobra.Command {
 	m := &monitor{}
 	var cmd *cobra.Command

@@ -119,9 +119,9 @@ func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) 
 
 // saysLeaving reports whether a process that is present says that it is about to go. Workers say so
 // only when they have gone: nobody needs to know earlier.
-func saysLeaving(role launch.Role, m etcd.Member) bool {
+func saysLeaving(of launch.Role, m etcd.Member) bool {
 	var v serverValue
-	return role == launch.Server && json.Unmarshal(m.Value, &v) == nil && (v.Leaving || v.Hold)
+	return of == launch.Server && json.Unmarshal(m.Value, &v) == nil && (v.Leaving || v.Hold)
 }
 
 // views processes the newest view. A server that held shards in the last view and holds none now is

@@ -20,6 +20,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
+// programCommand returns the command that checks and describes programs.
 func programCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "program", Short: "Check or describe a program that computes your own model", Args: noArgs, Example: "  kintsugi program check -- python3 train.py",

@@ -11,6 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
 )
 
+// reportCommand returns the command that draws the pages of runs.
 func reportCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{

@@ -18,6 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
+// reproduceCommand returns the command that repeats experiments.
 func reproduceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reproduce", Short: "Repeat an experiment and draw the result", Args: noArgs, Example: "  kintsugi reproduce codecs --quick",

@@ -294,6 +294,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	return nil
 }
 
+// checkpointsDir is the folder in a run's folder with its checkpoints.
 const checkpointsDir = "checkpoints"
 
 // stopCluster ends every process, and kills those that do not end in time.

@@ -14,8 +14,10 @@ type security struct {
 	TLS string
 }
 
+// tlsFlag is the name of the flag for credentials.
 const tlsFlag = "tls"
 
+// register adds the flag of the credentials.
 func (s *security) register(f *pflag.FlagSet) {
 	f.StringVar(&s.TLS, tlsFlag, "", "folder with ca.pem, cert.pem and key.pem, or one that kintsugi certs has filled; all connections then use TLS, and both sides prove who they are (default: plain TCP, without proof)")
 }

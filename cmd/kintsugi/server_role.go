@@ -15,6 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
+// serverCommand returns the command of a server.
 func serverCommand() *cobra.Command {
 	return roleCommand("server", "Hold a shard of the parameters",
 		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store s3://models/run1",

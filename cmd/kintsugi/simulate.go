@@ -45,6 +45,7 @@ type simulation struct {
 	price                string
 }
 
+// simulateCommand returns the command that trains in virtual time.
 func simulateCommand() *cobra.Command {
 	s := &simulation{}
 	cmd := &cobra.Command{

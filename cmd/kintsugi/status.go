@@ -50,6 +50,7 @@ func (r *remote) dial(cmd *cobra.Command) (*etcd.Client, *mtls.Credentials, erro
 	return client, creds, err
 }
 
+// statusCommand returns the command that shows the present state of a run.
 func statusCommand() *cobra.Command {
 	var run remote
 	var listens time.Duration

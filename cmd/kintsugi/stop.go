@@ -26,6 +26,7 @@ type stopping struct {
 	out    io.Writer
 }
 
+// stopCommand returns the command that ends a run early.
 func stopCommand() *cobra.Command {
 	s := &stopping{}
 	cmd := &cobra.Command{

@@ -44,6 +44,7 @@ type training struct {
 	tls    *mtls.Credentials // credentials of an operator; nil: plain TCP, or no connection yet
 }
 
+// register adds the flags of train to f, which the settings keep.
 func (t *training) register(f *pflag.FlagSet) {
 	t.settings.register(f)
 	t.notices.register(f)
@@ -67,6 +68,7 @@ const trainExample = `  kintsugi train
   kintsugi train --resume runs/mnist --steps 3000
   kintsugi train --steps 500 -- python3 train.py     # a model of its own, in any framework`
 
+// trainCommand returns the train command.
 func trainCommand() *cobra.Command {
 	t := &training{}
 	cmd := &cobra.Command{
@@ -88,6 +90,7 @@ func trainCommand() *cobra.Command {
 	return cmd
 }
 
+// rerunCommand returns the command that repeats a run.
 func rerunCommand() *cobra.Command {
 	out := ""
 	cmd := &cobra.Command{
@@ -111,6 +114,7 @@ func rerunCommand() *cobra.Command {
 	return cmd
 }
 
+// configFile is the file in a run's folder with its settings.
 const configFile = "config.yaml"
 
 // command prepares a run, runs it, and reports how it ended.

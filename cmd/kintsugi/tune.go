@@ -15,6 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench"
 )
 
+// tuneCommand returns the command that looks for a learning rate.
 func tuneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tune", Short: "Search for settings", Args: noArgs, Example: "  kintsugi tune lr --model lenet",

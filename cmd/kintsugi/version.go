@@ -22,6 +22,7 @@ var (
 // about identifies this binary.
 type about struct{ Release, Commit string }
 
+// version returns what this binary is.
 func version() about {
 	a := about{Release: release, Commit: commit}
 	if a.Commit == "" {
@@ -42,6 +43,7 @@ func (a about) String() string {
 	return fmt.Sprintf("kintsugi %s, commit %s, %s %s/%s", a.Release, a.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// versionCommand returns the command that tells what this binary is, and what it found.
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of this binary and what it found on this machine", Args: noArgs, Example: "  kintsugi version",

@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
+// workerCommand returns the command of a worker.
 func workerCommand() *cobra.Command {
 	return roleCommand("worker", "Compute gradients",
 		"  kintsugi worker --config run.yaml --index 3 --etcd 10.0.0.2:2379",
