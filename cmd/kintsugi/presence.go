@@ -166,8 +166,3 @@ func (p *presence) set(part launch.Part, x present) {
 	}
 	p.there[part] = x
 }
-
-// holds reports whether a server holds a shard in a view.
-func holds(v kintsugi.View, id kintsugi.ServerID) bool {
-	return slices.ContainsFunc(v.Chains, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, id) })
-}

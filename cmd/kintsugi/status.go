@@ -432,3 +432,8 @@ func shards(ids []kintsugi.ShardID) string {
 	}
 	return "shard " + abridged(numbers)
 }
+
+// holds reports whether a server holds a shard in a view.
+func holds(v kintsugi.View, id kintsugi.ServerID) bool {
+	return slices.ContainsFunc(v.Chains, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, id) })
+}
