@@ -23,7 +23,7 @@ MAKEFLAGS     += --no-print-directory
 
 # Empty where git cannot say; the program then says "unknown".
 commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
+stamp  = $(addprefix -X github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job.,Release=$(VERSION) commit=$(commit))
 
 .PHONY: help
 help: ## list the targets
@@ -97,8 +97,8 @@ cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
 
 .PHONY: vet-cuda
 vet-cuda: ## vet what only a build for GPUs has
-	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
-	GOGC=300 $(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
+	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi/... ./bench/gpu
+	GOGC=300 $(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi/... ./bench/gpu
 
 .PHONY: emu
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)

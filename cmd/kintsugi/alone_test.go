@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/role"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
@@ -70,7 +71,7 @@ func TestAPlaceHasOneProcess(t *testing.T) {
 		}
 		first := start(t, args...)
 		m := registered(1)
-		var v serverValue
+		var v role.ServerValue
 		if err := json.Unmarshal(m.Value, &v); err != nil || name == "server" && !strings.HasPrefix(v.Address, "localhost:") {
 			t.Errorf("%s registers as %s", name, m.Value)
 		}

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 // applied has the fields of a Kubernetes object that the test below needs.
@@ -99,13 +102,13 @@ func settingsOfARun(t *testing.T, content string) error {
 	if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	r := &training{}
-	f := newFlagSet("train")
-	r.register(f)
-	if err := load(f, file); err != nil {
+	r := &train.Training{}
+	f := job.NewFlagSet("train")
+	r.Register(f)
+	if err := job.Load(f, file); err != nil {
 		return err
 	}
 	r.Device, r.ServerDevice = "auto", "cpu"
-	_, err := r.checked()
+	_, err := r.Checked()
 	return err
 }

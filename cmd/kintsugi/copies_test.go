@@ -1,11 +1,7 @@
 package main
 
 import (
-	"errors"
-	"strings"
 	"testing"
-
-	"github.com/kintsugi-ml/kintsugi"
 )
 
 // Servers of a relaxed chain are killed: first the one that the conductor runs on, then the one
@@ -42,30 +38,4 @@ func TestAHeadOfCopiesIsKilledAndFewStepsAreLost(t *testing.T) {
 		t.Errorf("the last view is %+v", last)
 	}
 	must(t, "checkpoint", "verify", dir)
-}
-
-func TestTheWordsForCopies(t *testing.T) {
-	for word, want := range map[string]protection{
-		"chain":             {checkpoints: true, replicas: 2},
-		"chain:next":        {checkpoints: true, replicas: 3, next: true},
-		"chain:paper":       {checkpoints: true, replicas: 3, copies: 100},
-		"chain:paper,1":     {checkpoints: true, replicas: 3, copies: 1},
-		"chain:paper,25000": {checkpoints: true, replicas: 3, copies: 25000},
-	} {
-		if got, err := parseRecovery(word, 3); err != nil || got != want {
-			t.Errorf("%q: %+v, %v; want %+v", word, got, err, want)
-		}
-	}
-	if got, err := parseRecovery("chain:paper", 2); err != nil || got.replicas != 2 {
-		t.Errorf("on two servers: %+v, %v", got, err)
-	}
-	s := settings{Recovery: "chain:next", Servers: 3, Replicas: 2}
-	if _, err := s.protection(); !errors.Is(err, kintsugi.ErrUsage) {
-		t.Errorf("chain:next with two replicas: %v", err)
-	}
-	for _, word := range []string{"chain:", "chain:3", "chain:paper,", "chain:paper,0", "chain:paper,-1", "chain:paper,1,2", "chain:papers", "chain:next,2", "chain:nextdoor"} {
-		if _, err := parseRecovery(word, 3); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), chainForms) {
-			t.Errorf("%q: %v", word, err)
-		}
-	}
 }

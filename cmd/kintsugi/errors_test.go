@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata/errors")
@@ -398,9 +400,9 @@ func TestStrangersDoNotDisturbARun(t *testing.T) {
 	}
 	defer lis.Close()
 	address := lis.Addr().String()
-	taken := start(t, append([]string{"server", "--index", "0", "--listen", address, "--store", filepath.Join(dir, checkpointsDir)}, config...)...)
+	taken := start(t, append([]string{"server", "--index", "0", "--listen", address, "--store", filepath.Join(dir, train.CheckpointsDir)}, config...)...)
 	stranger := start(t, append([]string{"worker", "--index", "1", "--model", "qp:dimension=7"}, config...)...)
-	if r := kin(t, "checkpoint", "repair", filepath.Join(dir, checkpointsDir)); r.status != exitFailed || !strings.Contains(r.stderr, "its run is running") || r.stdout != "" {
+	if r := kin(t, "checkpoint", "repair", filepath.Join(dir, train.CheckpointsDir)); r.status != exitFailed || !strings.Contains(r.stderr, "its run is running") || r.stdout != "" {
 		t.Errorf("the repair of a run that is running ended with status %d:\n%s%s", r.status, r.stdout, r.stderr)
 	}
 	if r := taken.wait(); r.status != exitFailed || !strings.Contains(r.stderr, address) || !strings.Contains(r.stderr, "address already in use") {

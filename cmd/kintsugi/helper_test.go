@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
@@ -28,6 +30,17 @@ import (
 // binary itself, which acts as kintsugi if this variable is set. The processes of a cluster inherit
 // the variable.
 const beKintsugi = "BE_KINTSUGI"
+
+// Exit statuses.
+const (
+	exitDone        = cli.ExitDone
+	exitFailed      = cli.ExitFailed
+	exitUsage       = cli.ExitUsage
+	exitPreempted   = cli.ExitPreempted
+	exitConfig      = cli.ExitConfig
+	exitInterrupted = cli.ExitInterrupted
+	exitTerminated  = cli.ExitTerminated
+)
 
 // patience bounds every wait. It is long, because a busy machine is not a failure.
 const patience = 90 * time.Second
@@ -161,11 +174,11 @@ func readRun(t *testing.T, dir string) *record.Run {
 // lastParams reads the parameters of the newest checkpoint of a run.
 func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	t.Helper()
-	at, err := openCheckpoints(t.Context(), dir, "")
+	at, err := train.OpenCheckpoints(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _, err := ckpt.Newest(at.fs, at.dir)
+	m, _, err := ckpt.Newest(at.FS, at.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +186,7 @@ func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	params, err := ckpt.Params(t.Context(), at.fs, at.dir, layout, m)
+	params, err := ckpt.Params(t.Context(), at.FS, at.Dir, layout, m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/role"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/serial"
@@ -87,8 +89,8 @@ func TestWhatWorkersSeeOfProcessesIsInOrder(t *testing.T) {
 
 // notes is what the workers in this process see.
 type notes struct {
-	settings *settings
-	problem  *problem
+	settings *job.Settings
+	problem  *job.Problem
 	began    time.Time
 
 	mu     sync.Mutex
@@ -103,14 +105,14 @@ type offered struct {
 }
 
 func newNotes(t *testing.T, flags []string) *notes {
-	n := &notes{settings: &settings{}, began: time.Now(), open: make(map[kintsugi.Slot]offered)}
-	f := newFlagSet("notes")
-	n.settings.register(f)
+	n := &notes{settings: &job.Settings{}, began: time.Now(), open: make(map[kintsugi.Slot]offered)}
+	f := job.NewFlagSet("notes")
+	n.settings.Register(f)
 	if err := f.Parse(flags); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if n.problem, err = describe(n.settings); err != nil {
+	if n.problem, err = job.Describe(n.settings); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -118,7 +120,7 @@ func newNotes(t *testing.T, flags []string) *notes {
 
 // gradient returns the function by which the workers compute, which also ends them.
 func (n *notes) gradient(t *testing.T) worker.Gradient {
-	g, m, err := n.problem.compute(t.Context(), n.settings)
+	g, m, err := n.problem.Compute(t.Context(), n.settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,18 +132,18 @@ func (n *notes) gradient(t *testing.T) worker.Gradient {
 func (n *notes) work(t *testing.T, client *etcd.Client, workers int) (wait func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	consistency, err := n.settings.counting()
+	consistency, err := n.settings.Counting()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	for i := range workers {
-		place, err := client.Register(ctx, etcd.Worker, uint32(i), struct{}{}, lease)
+		place, err := client.Register(ctx, etcd.Worker, uint32(i), struct{}{}, role.Lease)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := worker.Config{
-			Slot: kintsugi.Slot(i), Incarnation: place.Incarnation(), Layout: n.problem.layout, Device: kernels.Best(), Gradient: n.note(n.gradient(t)),
+			Slot: kintsugi.Slot(i), Incarnation: place.Incarnation(), Layout: n.problem.Layout, Device: kernels.Best(), Gradient: n.note(n.gradient(t)),
 			Seed: n.settings.Seed, Pace: consistency.Pace(), Log: slog.New(slog.DiscardHandler),
 		}
 		wg.Go(func() {
@@ -207,13 +209,13 @@ func (n *notes) steps(t *testing.T, more kintsugi.Step) {
 
 // history returns what was seen, beside what a single loop makes of the same gradients.
 func (n *notes) history(t *testing.T) *serial.History {
-	schedule, err := n.settings.schedule()
+	schedule, err := n.settings.Schedule()
 	if err != nil {
 		t.Fatal(err)
 	}
-	workers, values := n.settings.Workers, n.problem.layout.Values
+	workers, values := n.settings.Workers, n.problem.Layout.Values
 	params, gradient := make([]float32, values), n.gradient(t)
-	if err := n.problem.desc.Init(n.settings.Seed, params); err != nil {
+	if err := n.problem.Desc.Init(n.settings.Seed, params); err != nil {
 		t.Fatal(err)
 	}
 	step := kernels.Step{Rule: kernels.Rule(schedule.Rule), Params: params, Next: params}

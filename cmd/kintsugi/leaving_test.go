@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
@@ -168,7 +169,7 @@ func TestANoticeOfTheCloudEndsTheRunAfterALastCheckpoint(t *testing.T) {
 		t.Errorf("status %d:\n%s", r.status, r.stderr)
 	}
 	run := readRun(t, dir)
-	if step, _ := lastParams(t, dir); uint64(step) != run.Summary.Steps || run.Summary.Reason != errPreempted.Error() {
+	if step, _ := lastParams(t, dir); uint64(step) != run.Summary.Steps || run.Summary.Reason != cli.ErrPreempted.Error() {
 		t.Errorf("the last checkpoint is of step %d of %d; reason %q", step, run.Summary.Steps, run.Summary.Reason)
 	}
 	noOrphans(t, dir)

@@ -10,14 +10,22 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/checkpoint"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/look"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/measure"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/role"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 func main() {
 	root := newRoot(os.Stdout, os.Stderr)
 	cmd, err := root.ExecuteC()
-	s := status(err, os.Stderr)
-	if s == exitUsage && slices.Contains(roles, cmd.Name()) {
-		s = exitConfig
+	s := cli.Status(err, os.Stderr)
+	if s == cli.ExitUsage && slices.Contains(roles, cmd.Name()) {
+		s = cli.ExitConfig
 	}
 	os.Exit(s)
 }
@@ -31,14 +39,14 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Short:         "Train models on a parameter server that survives failures",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       version().String(),
-		Args:          noArgs,
+		Version:       job.Version().String(),
+		Args:          cli.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; %ssee %s --help", badFlag(err, ""), nearFlags(cmd, err), cmd.CommandPath())
+		return fmt.Errorf("%w; %ssee %s --help", cli.BadFlag(err, ""), nearFlags(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
 	root.SetHelpFunc(help)
@@ -50,11 +58,11 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("train", "Train on this machine", trainCommand(), rerunCommand(), tuneCommand(), programCommand(), dataCommand())
-	group("look", "Look at runs", reportCommand(), costCommand(), checkpointCommand())
-	group("hosts", "Train on several hosts, process by process", coordinatorCommand(), serverCommand(), workerCommand(), monitorCommand(), statusCommand(), stopCommand(), etcdCommand(), memoryCommand(), certsCommand())
-	group("measure", "Measure and repeat experiments", benchCommand(), reproduceCommand(), simulateCommand())
-	group("other", "And", versionCommand())
+	group("train", "Train on this machine", train.Command(), train.RerunCommand(), measure.TuneCommand(), job.ProgramCommand(), job.DataCommand())
+	group("look", "Look at runs", look.ReportCommand(), look.CostCommand(), checkpoint.Command())
+	group("hosts", "Train on several hosts, process by process", role.CoordinatorCommand(), role.ServerCommand(), role.WorkerCommand(), train.MonitorCommand(), look.StatusCommand(), look.StopCommand(), role.EtcdCommand(), role.MemoryCommand(), role.CertsCommand())
+	group("measure", "Measure and repeat experiments", measure.BenchCommand(), measure.ReproduceCommand(), measure.SimulateCommand())
+	group("other", "And", job.VersionCommand())
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	return root

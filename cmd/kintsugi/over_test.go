@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/look"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
@@ -88,7 +89,7 @@ func TestAServerThatDiesAfterTheEndHasNothingSavedAgain(t *testing.T) {
 			if err != nil || v.Number == old.Number {
 				return false
 			}
-			events, _ := listen(t.Context(), *v, nil, 100*time.Millisecond)
+			events, _ := look.Listen(t.Context(), *v, nil, 100*time.Millisecond)
 			return slices.ContainsFunc(events, func(e kintsugi.RunEvent) bool { _, over := e.(kintsugi.Done); return over })
 		})
 		if after := must(t, "checkpoint", "list", store); after != before {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -148,19 +150,19 @@ func parses(command string, whole bool) error {
 // trainParses returns what is wrong with flags of train, as if this machine had the devices that
 // they ask for.
 func trainParses(flags []string) error {
-	t := &training{}
-	f := newFlagSet("train")
-	t.register(f)
+	t := &train.Training{}
+	f := job.NewFlagSet("train")
+	t.Register(f)
 	if err := f.Parse(flags); err != nil {
 		return err
 	}
-	if _, err := parseDevice(t.Device); err != nil {
+	if _, err := job.ParseDevice(t.Device); err != nil {
 		return err
 	}
-	if _, err := parseServerDevice(t.ServerDevice); err != nil {
+	if _, err := job.ParseServerDevice(t.ServerDevice); err != nil {
 		return err
 	}
 	t.Device, t.ServerDevice = "auto", "cpu"
-	_, err := t.checked()
+	_, err := t.Checked()
 	return err
 }

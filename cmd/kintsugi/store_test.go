@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
@@ -38,7 +39,7 @@ func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
 	}
 	must(t, quadratic(150, "--decay", "constant", "--out", want)...)
 	sameBits(t, dir, want)
-	if _, err := os.Stat(filepath.Join(dir, checkpointsDir)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, train.CheckpointsDir)); err == nil {
 		t.Error("there is a folder of checkpoints beside the store")
 	}
 	for path, text := range tree(t, dir) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/role"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
@@ -42,7 +43,7 @@ func watch(t *testing.T, client *etcd.Client, entered func(ctx context.Context, 
 		for members := range client.WatchMembers(ctx, etcd.Server) {
 			whole := make(map[uint32]kintsugi.ViewNumber)
 			for _, m := range members {
-				var value serverValue
+				var value role.ServerValue
 				if json.Unmarshal(m.Value, &value) == nil {
 					whole[m.Index] = value.Whole
 				}

@@ -15,8 +15,15 @@ type entry struct {
 // A new package needs a line here: decide what it may know before writing it. Do not move a package up
 // to make an import pass; ask first why it needs to know that.
 var table = []entry{
-	{6, "cmd/kintsugi/...", "puts the parts together, so it knows all of them; nothing imports it"},
-	{6, "examples/...", "programs as a stranger would write them, so they may use all that is public; nothing imports them"},
+	{11, "cmd/kintsugi", "puts the commands together, so it knows all of them; nothing imports it"},
+	{10, "cmd/kintsugi/internal/measure", "commands that start runs and measure them"},
+	{10, "cmd/kintsugi/internal/checkpoint", "commands on what runs have saved; a new run begins with some of it"},
+	{9, "cmd/kintsugi/internal/train", "a run from its beginning to its end: starts the roles, and follows what they compute"},
+	{8, "cmd/kintsugi/internal/look", "what is said of a run by those that take no part in it"},
+	{7, "cmd/kintsugi/internal/role", "the processes of a run: each knows what the run is, and none who has started it"},
+	{6, "cmd/kintsugi/internal/job", "what a run trains and where it saves; the same in all of its processes"},
+	{5, "cmd/kintsugi/internal/cli", "what commands look like, whatever they do"},
+	{11, "examples/...", "programs as a stranger would write them, so they may use all that is public; nothing imports them"},
 	{5, "bench/...", "asks questions about the whole system; only the command that runs them imports it"},
 
 	{4, "internal/launch/...", "a cluster of real processes: starts every role, so it stands above them"},

@@ -224,6 +224,11 @@ func run() {
 package main
 import ("fmt"; "os")
 func main() { fmt.Println(os.Getenv("KINTSUGI_DATA")); os.Exit(0) }
+-- cmd/kintsugi/internal/job/settings.go --
+// Package job is planted.
+package job
+import "os"
+func load() { _ = os.Getenv("KINTSUGI_DATA"); os.Exit(1) } // want calls: return an error
 `},
 	{"names say where they come from", `
 -- worker/worker.go --

@@ -1,0 +1,256 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cuda"
+	gpuengine "github.com/kintsugi-ml/kintsugi/cuda/engine"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+)
+
+const (
+	serverDeviceForms = "auto, cpu or cuda; cuda:1 is the second GPU"
+	deviceForms       = serverDeviceForms + ", cuda,ptx multiplies matrices without cuBLAS, cuda,cublas never without it, and cuda,tf32 and cuda,bf16 have products with factors of 11 and of 8 bits"
+)
+
+// GPU is a parsed --device.
+type GPU struct {
+	Wanted    bool
+	Ordinal   int
+	products  gpuengine.Products
+	precision cuda.Precision
+}
+
+// ParseDevice parses --device. auto means a GPU if the program was built with GPU support and a GPU
+// can be used.
+func ParseDevice(s string) (GPU, error) {
+	unknown := fmt.Errorf("%w: --device %q is unknown; use %s", kintsugi.ErrUsage, s, deviceForms)
+	switch s {
+	case "auto":
+		return GPU{Wanted: cuda.Usable("", 0) == nil, products: gpuengine.Fastest}, nil
+	case "cpu":
+		return GPU{}, nil
+	}
+	name, options, more := strings.Cut(s, ",")
+	ordinal, ok := ParseGPU(name)
+	if !ok {
+		return GPU{}, unknown
+	}
+	g := GPU{Wanted: true, Ordinal: ordinal, products: gpuengine.Fastest}
+	for more {
+		var option string
+		option, options, more = strings.Cut(options, ",")
+		switch {
+		case option == "tf32" && g.precision == cuda.FP32:
+			g.precision = cuda.TF32
+		case option == "bf16" && g.precision == cuda.FP32:
+			g.precision = cuda.BF16
+		case option == "cublas" && g.products == gpuengine.Fastest:
+			g.products = gpuengine.CuBLAS
+		case option == "ptx" && g.products == gpuengine.Fastest:
+			g.products = gpuengine.Own
+		default:
+			return GPU{}, unknown
+		}
+	}
+	return g, nil
+}
+
+// ParseGPU parses cuda, which is the first GPU, cuda:1 and so on.
+func ParseGPU(s string) (ordinal int, ok bool) {
+	if s == "cuda" {
+		return 0, true
+	}
+	number, ok := strings.CutPrefix(s, "cuda:")
+	n, err := strconv.ParseUint(number, 10, 8)
+	return int(n), ok && err == nil
+}
+
+// ParseServerDevice parses --server-device.
+func ParseServerDevice(s string) (GPU, error) {
+	g, err := ParseDevice(s)
+	if err != nil || strings.Contains(s, ",") {
+		return GPU{}, fmt.Errorf("%w: --server-device %q is unknown; use %s", kintsugi.ErrUsage, s, serverDeviceForms)
+	}
+	return g, nil
+}
+
+// checkDevice reports early, in the process that the user started, why a GPU cannot be used.
+func (s *Settings) checkDevice() error {
+	g, err := ParseDevice(s.Device)
+	if err != nil {
+		return err
+	}
+	if s.Engine != "native" && g.Wanted && s.Device != "auto" {
+		return fmt.Errorf("%w: --engine %s computes on the cpu only; leave it out, or --device %s", kintsugi.ErrUsage, s.Engine, s.Device)
+	}
+	if !s.Elsewhere.Gradients {
+		if err := g.Check("--device", s.Device); err != nil {
+			return err
+		}
+	}
+	if g, err = ParseServerDevice(s.ServerDevice); err != nil {
+		return err
+	}
+	if k := s.Protects().Running; g.Wanted && k != nil && k.onHost() {
+		return fmt.Errorf("%w: --recovery %s: increments, half and counts of accesses are for servers on the host; leave out --server-device %s, or use a plain scar", kintsugi.ErrUsage, s.Recovery, s.ServerDevice)
+	}
+	if s.Elsewhere.Steps {
+		return nil
+	}
+	return g.Check("--server-device", s.ServerDevice)
+}
+
+// Check returns a usage error if a GPU was named and cannot be used.
+func (g GPU) Check(flag, value string) error {
+	if !g.Wanted || value == "auto" {
+		return nil
+	}
+	err := cuda.Usable("", g.Ordinal)
+	if err == nil && g.products == gpuengine.CuBLAS {
+		_, err = cuda.FindBLAS("")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s %s: %w", kintsugi.ErrUsage, flag, value, err)
+	}
+	return nil
+}
+
+// ServerDevices returns the devices of a server, and a name for them. accelerator makes the steps;
+// if it is nil, device does. The accelerator is never closed: a stream may be sending from its
+// memory until the process ends.
+func (s *Settings) ServerDevices() (device kernels.Device, accelerator kernels.Accelerator, name string, err error) {
+	if device, err = s.KernelDevice(); err != nil {
+		return nil, nil, "", err
+	}
+	g, err := ParseServerDevice(s.ServerDevice)
+	if err != nil || !g.Wanted {
+		return device, nil, device.Name(), err
+	}
+	gpu, err := cuda.Open("", g.Ordinal)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	return device, gpu, gpu.String(), nil
+}
+
+// GPUModel is an engine and the GPU that it has for itself.
+type GPUModel struct {
+	*gpuengine.Engine
+	device *cuda.Device
+}
+
+// Close closes both.
+func (m GPUModel) Close() error { return errors.Join(m.Engine.Close(), m.device.Close()) }
+
+// openGPU returns an engine that executes d on the GPU.
+func openGPU(d *model.Description, g GPU) (model.Model, error) {
+	device, err := cuda.Open("", g.Ordinal)
+	if err != nil {
+		return nil, err
+	}
+	e, err := gpuengine.New(d, device, gpuengine.Options{Products: g.products, Precision: g.precision})
+	if err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return GPUModel{e, device}, nil
+}
+
+// Computes says what computes gradients: the GPU of m, or the CPU. If --device auto has chosen the
+// CPU although the program supports GPUs, it also says why.
+func (s *Settings) Computes(m io.Closer) string {
+	switch m := m.(type) {
+	case GPUModel:
+		return m.device.String()
+	case *program.Program:
+		return "as it likes: " + m.String()
+	}
+	return "cpu" + s.WhyNoGPU()
+}
+
+// WhyNoGPU returns the reason why auto means the CPU, in brackets, or "".
+func (s *Settings) WhyNoGPU() string {
+	if s.Device != "auto" {
+		return ""
+	}
+	if err := cuda.Usable("", 0); err != nil && !errors.Is(err, cuda.ErrBuild) {
+		return fmt.Sprintf(" (%v)", err)
+	}
+	return ""
+}
+
+// Multiplies says what computes matrix products in m: the GPU, or the library of the settings.
+func Multiplies(m io.Closer, library fmt.Stringer) string {
+	if g, ok := m.(GPUModel); ok {
+		return g.Products()
+	}
+	return library.String()
+}
+
+// describeGPU describes the GPU, what computes matrix products on it, and how to select it with
+// --device; or it says why there is none.
+func describeGPU() string {
+	device, err := cuda.Open("", 0)
+	if err != nil {
+		return "none: " + err.Error()
+	}
+	defer device.Close()
+	products, err := gpuengine.DescribeProducts(device)
+	if err != nil {
+		return fmt.Sprintf("%v; %v", device, err)
+	}
+	return fmt.Sprintf("%v; products by %s, in FP32, TF32 or BF16", device, products)
+}
+
+// encodedGradients computes gradients and encodes them on a GPU.
+type encodedGradients struct {
+	*gpuengine.Compressed
+	batch func(id kintsugi.PushID) model.Batch
+}
+
+// Gradient implements worker.Encoded.
+func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
+	b := e.batch(id)
+	loss, err = e.Compressed.Gradient(ctx, params, id, b)
+	return loss, b.N, err
+}
+
+// Encode returns a worker.Encoded on the GPU of m, if that supports the codec. nil means that the
+// worker encodes the gradients of m itself.
+func (p *Problem) Encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
+	g, ok := m.(GPUModel)
+	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
+		return nil, nil
+	}
+	c, err := gpuengine.NewCompressed(g.Engine, p.Layout, codec, seed)
+	if err != nil {
+		return nil, err
+	}
+	return encodedGradients{c, p.batch}, nil
+}
+
+// DeviceName names, for the records, what computes the gradients and the steps.
+func (s *Settings) DeviceName() string {
+	name := func(g GPU, err error) string {
+		if err != nil || !g.Wanted {
+			return "cpu"
+		}
+		return fmt.Sprintf("cuda:%d", g.Ordinal)
+	}
+	worker, server := name(ParseDevice(s.Device)), name(ParseServerDevice(s.ServerDevice))
+	if worker != server {
+		worker += ", servers on " + server
+	}
+	return fmt.Sprintf("%s (%s/%s, %d cores)", worker, runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+}
