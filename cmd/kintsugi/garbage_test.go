@@ -11,10 +11,10 @@ func TestProcessesHoldNoMoreOfAModelThanTheyNeed(t *testing.T) {
 	notUnderRace(t)
 	const values = 8_000_010
 	// Frames are sent. A worker that reads servers' versions in place has their pages in its peak too: two versions or
-	// more, as fast as readers happen to be.
+	// more, as fast as readers happen to be. And gradients take their time, since the launcher looks every second.
 	peaks := func(words ...string) map[string]uint64 {
 		dir := newDir(t)
-		must(t, append([]string{"train", "--workers", "2", "--servers", "2", "--steps", "10", "--optimizer", "adam", "--wire", "grpc", "--out", dir}, append(ownProgram, words...)...)...)
+		must(t, append([]string{"train", "--workers", "2", "--servers", "2", "--steps", "10", "--optimizer", "adam", "--wire", "grpc", "--gradient-time", "200ms", "--out", dir}, append(ownProgram, words...)...)...)
 		peaks := make(map[string]uint64)
 		for _, l := range readRun(t, dir).Lives {
 			peaks[l.Part] = max(peaks[l.Part], l.PeakBytes)
