@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/blas/internal/vector"
 )
 
 // BenchmarkSgemm measures how fast one thread computes the products of our models. The
@@ -44,8 +46,11 @@ func BenchmarkSgemm(b *testing.B) {
 			flops := 2 * float64(s.m*s.n*s.k)
 			repeat := max(1, int(2e6/flops))
 			rates := map[string][]float64{}
-			names := []string{"builtin", "plain", "gonum", "openblas", "mkl"}
+			names := []string{"builtin", "avx2", "plain", "gonum", "openblas", "mkl"}
 			libs := map[string]Gemm{"plain": GemmOf(&builtin{level: plainGo, threads: 1})}
+			if slices.Contains(vector.Sets(), vector.AVX2) && slices.Contains(vector.Sets(), vector.AVX512) {
+				libs["avx2"] = GemmOf(&builtin{level: vector.AVX2, threads: 1}) // what builtin is on older processors
+			}
 			for _, name := range names {
 				if impl, err := Open(name, 1); err == nil {
 					libs[name] = GemmOf(impl)
@@ -64,12 +69,12 @@ func BenchmarkSgemm(b *testing.B) {
 				}
 			}
 			for name, r := range rates {
-				if other := rates["openblas"]; other != nil && name == "builtin" {
+				if other := rates["openblas"]; other != nil && (name == "builtin" || name == "avx2") {
 					ratio := make([]float64, len(r))
 					for i := range r {
 						ratio[i] = r[i] / other[i]
 					}
-					b.ReportMetric(median(ratio), "builtin/openblas")
+					b.ReportMetric(median(ratio), name+"/openblas")
 				}
 				b.ReportMetric(median(r), name+"-GFLOP/s")
 			}

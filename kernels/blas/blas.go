@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
-	kintsugi "github.com/kintsugi-ml/kintsugi"
 	gonumblas "gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels/blas/internal/vector"
 )
 
 // Implementation is a BLAS. Its String gives the library, its version and its number of threads,
@@ -56,7 +59,7 @@ func Open(name string, threads int) (Implementation, error) {
 	case "auto":
 		for _, name := range []string{"mkl", "openblas"} {
 			impl, err := openLibrary(libraries[name], threads)
-			if err == nil && outdated(impl.String()) {
+			if err == nil && outdated(impl.String(), builtinLevels()) {
 				continue
 			}
 			if err == nil {
@@ -77,20 +80,21 @@ func Open(name string, threads int) (Implementation, error) {
 	}
 }
 
-// outdated reports, from a library's name, whether the library runs kernels for processors without
-// FMA although this machine has FMA. An OpenBLAS older than the processor does that, at a quarter
-// of builtin's rate. Setting OPENBLAS_CORETYPE=SkylakeX (or Haswell) in the environment corrects
-// it.
-func outdated(name string) bool {
-	if len(builtinLevels()) == 1 {
-		return false
+// What OpenBLAS calls its kernels, by the processors that they are for.
+var (
+	coresWithoutFMA = []string{"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Sandybridge", "Barcelona", "Bobcat"}
+	coresWithAVX2   = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Piledriver", "Bulldozer"}
+)
+
+// outdated reports, from a library's name, whether the library runs kernels with less than the best
+// of levels, which builtin would use. An OpenBLAS that is older than the processor does that: without
+// FMA at a quarter of builtin's rate, with AVX2 in place of AVX-512 at half of it. Setting
+// OPENBLAS_CORETYPE=SkylakeX (or Haswell) in the environment corrects it.
+func outdated(name string, levels []int) bool {
+	runs := func(cores []string) bool {
+		return slices.ContainsFunc(cores, func(core string) bool { return strings.Contains(name, "("+core+")") })
 	}
-	for _, core := range []string{"Prescott", "Core2", "Penryn", "Nehalem", "Atom", "Sandybridge", "Barcelona", "Bobcat"} {
-		if strings.Contains(name, "("+core+")") {
-			return true
-		}
-	}
-	return false
+	return len(levels) > 1 && runs(coresWithoutFMA) || slices.Contains(levels, vector.AVX512) && runs(coresWithAVX2)
 }
 
 // library says how to find a library and how to install it.
@@ -116,6 +120,17 @@ var libraries = map[string]library{
 		files:   []string{"libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so.1", "libmkl_rt.so"},
 		install: "install Intel oneMKL (apt install intel-oneapi-mkl, or pip install mkl) and put its lib directory on LD_LIBRARY_PATH",
 	},
+}
+
+// Outdated returns the libraries of this machine that "auto" skips because they do not know the
+// processor.
+func Outdated() (names []string) {
+	for _, l := range libraries {
+		if impl, err := openLibrary(l, 1); err == nil && outdated(impl.String(), builtinLevels()) {
+			names = append(names, impl.String())
+		}
+	}
+	return names
 }
 
 // plural returns a number of threads in words.

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	kintsugi "github.com/kintsugi-ml/kintsugi"
 	gonumblas "gonum.org/v1/gonum/blas"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels/blas/internal/vector"
 )
 
 // opened returns each implementation this machine has.
@@ -236,13 +238,28 @@ func TestOpenNamesWhatItFound(t *testing.T) {
 	if _, err = Open("atlas", 1); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "openblas") {
 		t.Errorf("Open(atlas): %v, want a usage error that lists the names", err)
 	}
-	for name, want := range map[string]bool{"OpenBLAS 0.3.21 (Prescott), 1 thread": len(builtinLevels()) > 1, "OpenBLAS 0.3.21 (SkylakeX), 1 thread": false, "MKL": false} {
-		if outdated(name) != want {
-			t.Errorf("outdated(%q) is %v", name, !want)
-		}
-	}
 	absent := library{kind: kindOpenBLAS, files: []string{"libkintsugi-has-no-such.so"}, install: "install it"}
 	if _, err = openLibrary(absent, 1); !errors.Is(err, errNotFound) || !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("a library that is not installed: %v, want a usage error", err)
+	}
+}
+
+// A library that does not know the processor is passed over for builtin, if that knows more of it.
+func TestALibraryIsOutdatedWhereBuiltinKnowsMore(t *testing.T) {
+	plain, avx2, avx512 := []int{plainGo}, []int{plainGo, assembly, vector.AVX2}, []int{plainGo, assembly, vector.AVX2, vector.AVX512}
+	for _, c := range []struct {
+		name                string
+		plain, avx2, avx512 bool // with these levels
+	}{
+		{"OpenBLAS 0.3.21 (Prescott), 1 thread", false, true, true},
+		{"OpenBLAS 0.3.21 (Haswell), 1 thread", false, false, true},
+		{"OpenBLAS 0.3.21 (Zen), 1 thread", false, false, true},
+		{"OpenBLAS 0.3.21 (SkylakeX), 1 thread", false, false, false},
+		{"OpenBLAS 0.3.29 (Sapphirerapids), 1 thread", false, false, false},
+		{"MKL", false, false, false},
+	} {
+		if a, b, d := outdated(c.name, plain), outdated(c.name, avx2), outdated(c.name, avx512); a != c.plain || b != c.avx2 || d != c.avx512 {
+			t.Errorf("%s is outdated: %t on a processor without FMA, %t with AVX2, %t with AVX-512; want %t, %t, %t", c.name, a, b, d, c.plain, c.avx2, c.avx512)
+		}
 	}
 }

@@ -35,9 +35,10 @@ import (
 	"strings"
 	"unsafe"
 
-	kintsugi "github.com/kintsugi-ml/kintsugi"
 	gonumblas "gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
 // loaded is a library in this process. It is never unloaded: OpenBLAS leaves threads behind, which

@@ -57,6 +57,9 @@ func VersionCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(w, "blas: %s\n", lib)
+			for _, name := range blas.Outdated() {
+				fmt.Fprintf(w, "blas: not %s, whose kernels are for older processors\n", name)
+			}
 			fmt.Fprintf(w, "kernels: %s (of %v)\n", kernels.Best().Name(), kernelNames())
 			fmt.Fprintf(w, "gpu: %s\n", describeGPU())
 			return nil
