@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/image/font/gofont/gobold"
 	"golang.org/x/image/font/gofont/gobolditalic"
@@ -22,6 +23,11 @@ const (
 	DigitsSeed  = 20260101
 	DigitsTrain = 12000
 	DigitsTest  = 2000
+
+	// The mean and the standard deviation of the training pixels / 255, as float32. They are written
+	// down so that a process need not draw all images to know them.
+	digitsMean = 0.14100039
+	digitsStd  = 0.23336403
 )
 
 // side is the side of a generated image, in pixels, as in MNIST.
@@ -39,26 +45,61 @@ func Digits(seed uint64, train, test int) *ImageSet {
 	if train < 1 || test < 1 {
 		panic(fmt.Sprintf("data: %d training and %d test digits", train, test))
 	}
-	seen := mustFonts(goregular.TTF, goitalic.TTF, gobold.TTF, gobolditalic.TTF,
-		gomono.TTF, gomonobold.TTF, gomonobolditalic.TTF)
-	unseen := mustFonts(gomedium.TTF, gomediumitalic.TTF, gomonoitalic.TTF)
-	return newImageSet("digits",
-		drawAll(seen, train, hash(forDigits, seed, 0)),
-		drawAll(unseen, test, hash(forDigits, seed, 1)))
+	return newImageSet("digits", newDrawing(seed, 0).all(train), newDrawing(seed, 1).all(test))
 }
 
-// mustFonts returns the fields of fonts that are compiled in. It panics on an error: no user input
-// can cause one, and a test draws every font.
-func mustFonts(ttf ...[]byte) [][10]*field {
-	fonts := make([][10]*field, len(ttf))
-	each(len(ttf), func(i int) {
-		f, err := newFields(ttf[i])
-		if err != nil {
-			panic(fmt.Sprintf("data: font %d: %v", i, err))
-		}
-		fonts[i] = f
+// openDigits returns the set of the parameters above. Its images are drawn when they are asked for.
+func openDigits() *Set {
+	return &Set{
+		Name: "digits", Shape: [3]int{1, side, side}, Classes: 10,
+		Train: newDrawn(newDrawing(DigitsSeed, 0), DigitsTrain, digitsMean, digitsStd),
+		Test:  newDrawn(newDrawing(DigitsSeed, 1), DigitsTest, digitsMean, digitsStd),
+	}
+}
+
+// The fonts of the training images, and those of the test images.
+func seenFonts() [][]byte {
+	return [][]byte{goregular.TTF, goitalic.TTF, gobold.TTF, gobolditalic.TTF, gomono.TTF, gomonobold.TTF, gomonobolditalic.TTF}
+}
+func unseenFonts() [][]byte { return [][]byte{gomedium.TTF, gomediumitalic.TTF, gomonoitalic.TTF} }
+
+// drawing draws the images of one half of a set.
+type drawing struct {
+	fonts []*font
+	seed  uint64
+}
+
+// newDrawing returns the drawing of the training half (0) or of the test half (1) for a seed.
+func newDrawing(seed, half uint64) *drawing {
+	d := &drawing{seed: hash(forDigits, seed, half)}
+	for _, ttf := range [][][]byte{seenFonts(), unseenFonts()}[half] {
+		d.fonts = append(d.fonts, newFont(ttf))
+	}
+	return d
+}
+
+// digitOf returns the digit that image i shows.
+func digitOf(i int) int { return i % 10 }
+
+// draw paints image i. Each image has its own stream, so that it does not depend on who draws it.
+func (d *drawing) draw(dst *[side * side]byte, i int) {
+	s := stream{hash(d.seed, uint64(i))}
+	f := d.fonts[s.next()%uint64(len(d.fonts))]
+	draw(dst, f[digitOf(i)](), &s)
+}
+
+// all draws the first n images.
+func (d *drawing) all(n int) *Images {
+	im := &Images{
+		N: n, Channels: 1, Height: side, Width: side, Classes: 10,
+		Pixels: make([]byte, n*side*side),
+		Labels: make([]uint8, n),
+	}
+	each(n, func(i int) {
+		im.Labels[i] = uint8(digitOf(i))
+		d.draw((*[side * side]byte)(im.Pixels[i*side*side:]), i)
 	})
-	return fonts
+	return im
 }
 
 // each calls do(i) for all i in [0, n), on all processors. It returns when all calls have returned.
@@ -75,22 +116,48 @@ func each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-func drawAll(fonts [][10]*field, n int, seed uint64) *Images {
-	im := &Images{
-		N: n, Channels: 1, Height: side, Width: side, Classes: 10,
-		Pixels: make([]byte, n*side*side),
-		Labels: make([]uint8, n),
+// drawn implements Examples for images that are drawn when they are asked for. A process of a run
+// begins at once, and draws only what it trains on. Fill allocates only for the first image of a
+// digit in a font.
+type drawn struct {
+	drawing *drawing
+	table   table
+	pixels  []byte          // [n, side, side]; of the images that are kept
+	state   []atomic.Uint32 // by image
+}
+
+// The states of an image.
+const (
+	unseen  = iota // nobody has asked for it
+	keeping        // somebody has drawn it, and is keeping it in pixels
+	kept           // it is in pixels
+)
+
+func newDrawn(d *drawing, n int, mean, std float32) *drawn {
+	return &drawn{drawing: d, table: newTable(mean, std), pixels: make([]byte, n*side*side), state: make([]atomic.Uint32, n)}
+}
+
+func (d *drawn) Len() int    { return len(d.state) }
+func (d *drawn) Values() int { return side * side }
+func (d *drawn) Labels() int { return 1 }
+
+func (d *drawn) Fill(x []float32, y []int32, indices []int) {
+	checkFill(x, y, indices, d.Values(), d.Len())
+	var fresh [side * side]byte
+	for i, k := range indices {
+		at := (*[side * side]byte)(d.pixels[k*side*side:])
+		from := at
+		if d.state[k].Load() != kept {
+			d.drawing.draw(&fresh, k)
+			from = &fresh
+			if d.state[k].CompareAndSwap(unseen, keeping) {
+				*at = fresh
+				d.state[k].Store(kept)
+			}
+		}
+		d.table.expand(x[i*side*side:(i+1)*side*side], from[:])
+		y[i] = int32(digitOf(k))
 	}
-	// Each image has its own stream, so that the result does not depend on which goroutine draws
-	// it.
-	each(n, func(i int) {
-		s := stream{hash(seed, uint64(i))}
-		digit := i % 10
-		font := fonts[s.next()%uint64(len(fonts))]
-		im.Labels[i] = uint8(digit)
-		draw((*[side * side]byte)(im.Pixels[i*side*side:]), font[digit], &s)
-	})
-	return im
 }
 
 // look is how one image distorts its digit. Lengths are in pixels of the image.

@@ -3,19 +3,22 @@ package data
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"github.com/kintsugi-ml/kintsugi/internal/race"
+	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // The default digits are frozen: accuracies in documents and checkpoints of runs refer to these
 // bytes. If they differ on one kind of processor only, a product and a sum were fused somewhere.
 func TestDigitsAreFrozen(t *testing.T) {
 	race.Skip(t)
-	s, err := openImages("digits", "")
-	if err != nil {
-		t.Fatal(err)
+	s := Digits(DigitsSeed, DigitsTrain, DigitsTest)
+	if s.Mean != digitsMean || s.Std != digitsStd {
+		t.Errorf("the mean is %v and the deviation %v; digitsMean and digitsStd say %v and %v", s.Mean, s.Std, float32(digitsMean), float32(digitsStd))
 	}
 	for _, half := range []struct {
 		name string
@@ -113,18 +116,60 @@ func TestDigitsAreNeitherTrivialNorNoise(t *testing.T) {
 	}
 }
 
-// The distance to an outline is negative inside it.
-func TestDistanceFieldsAreSigned(t *testing.T) {
-	square := centre([][]point{{{0, 0}, {2, 0}, {2, 2}, {0, 2}, {0, 0}}})
-	for _, c := range []struct {
-		p    point
-		want float64
-	}{
-		{point{0, 0}, -0.5}, {point{0.25, 0}, -0.25}, {point{0, -0.625}, 0.125}, {point{0.75, 0.5}, 0.25}, {point{-0.5, 0}, 0},
-	} {
-		if got := distance(square, c.p); got != c.want {
-			t.Errorf("distance of %v to the unit square is %v, want %v", c.p, got, c.want)
-		}
+// Images that are drawn when somebody asks for them are those of a set that is drawn at once,
+// whoever asks for how many, how often, and at the same time.
+func TestDigitsAreDrawnWhenTheyAreAskedFor(t *testing.T) {
+	const n = 300
+	drawing := newDrawing(DigitsSeed, 0)
+	all := drawing.all(n)
+	lazy := newDrawn(drawing, n, digitsMean, digitsStd)
+	if lazy.Len() != n || lazy.Values() != all.Values() || lazy.Labels() != 1 {
+		t.Fatalf("%d images of %d values and %d labels", lazy.Len(), lazy.Values(), lazy.Labels())
+	}
+	var wg sync.WaitGroup
+	for k := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(k), 1))
+			for range 20 {
+				indices := make([]int, 32)
+				for i := range indices {
+					indices[i] = rng.IntN(n)
+				}
+				x, y := make([]float32, 32*784), make([]int32, 32)
+				wantX, wantY := make([]float32, 32*784), make([]int32, 32)
+				lazy.Fill(x, y, indices)
+				all.Fill(wantX, wantY, indices, digitsMean, digitsStd)
+				if !slices.Equal(x, wantX) || !slices.Equal(y, wantY) {
+					t.Errorf("images %v are others", indices)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestDrawingAllocatesNothing(t *testing.T) {
+	race.Skip(t)
+	s := openDigits()
+	x, y, next := make([]float32, 784), make([]int32, 1), []int{0}
+	fill := func() {
+		s.Train.Fill(x, y, next)
+		next[0]++
+	}
+	for range 1000 {
+		fill() // every digit of every font
+	}
+	if n := testing.AllocsPerRun(1000, fill); n > 0 {
+		t.Errorf("%v allocations for an image", n)
+	}
+}
+
+func BenchmarkOpenDigits(b *testing.B) {
+	sampler := Sampler{N: DigitsTrain, Batch: 64, Slots: 4, Seed: 1}
+	x, y := make([]float32, 64*784), make([]int32, 64)
+	for b.Loop() {
+		s := openDigits()
+		s.Train.Fill(x, y, sampler.Indices(nil, 0, 1, 0))
 	}
 }
 

@@ -1,7 +1,9 @@
 package data
 
 import (
+	"fmt"
 	"math"
+	"sync"
 
 	"golang.org/x/image/font/sfnt"
 	"golang.org/x/image/math/fixed"
@@ -39,13 +41,57 @@ func newField(f *sfnt.Font, buffer *sfnt.Buffer, r rune) (*field, error) {
 	if err != nil {
 		return nil, err
 	}
-	outline := centre(flatten(segments))
 	fd := new(field)
-	for i := range fd {
-		p := point{float64(i%fieldSide)/fieldScale - fieldReach, float64(i/fieldSide)/fieldScale - fieldReach}
-		fd[i] = distance(outline, p)
-	}
+	fd.fill(centre(flatten(segments)))
 	return fd, nil
+}
+
+// gridPoint returns where an entry of a field lies.
+func gridPoint(i int) point {
+	return point{float64(i%fieldSide)/fieldScale - fieldReach, float64(i/fieldSide)/fieldScale - fieldReach}
+}
+
+// fill sets each entry to its distance to the nearest line, negative if the outline winds around it.
+//
+// It goes through the grid like an ox with a plough, so that each entry is one step from the one
+// before. From there to here, no distance changes by more than that step. So the nearest line is
+// near, and a line that was far away is looked at again only when enough steps could have led to it.
+// The values are those that a look at every line would give.
+func (fd *field) fill(outline []line) {
+	const step, sure = 1 / fieldScale, 1 + 0x1p-30 // more than what rounding can do to a distance
+	far := make([]float64, len(outline))           // by line: its distance when it was looked at, and what was walked before
+	walked, bound := 0.0, math.Inf(1)              // the distance of the nearest line is at most bound
+	var crossing []*line
+	for y := range fieldSide {
+		row := gridPoint(y * fieldSide).y
+		crossing = crossing[:0]
+		for i := range outline {
+			if l := &outline[i]; min(l.a.y, l.b.y) <= row && row < max(l.a.y, l.b.y) {
+				crossing = append(crossing, l)
+			}
+		}
+		for x := range fieldSide {
+			if y%2 == 1 {
+				x = fieldSide - 1 - x
+			}
+			i := y*fieldSide + x
+			p, nearest := gridPoint(i), math.Inf(1)
+			for k := range outline {
+				if far[k] > walked+bound {
+					continue
+				}
+				square := outline[k].square(p)
+				nearest = min(nearest, square)
+				far[k] = math.Sqrt(square) + walked
+			}
+			fd[i] = math.Sqrt(nearest)
+			bound = (fd[i] + step) * sure
+			if winds(crossing, p) {
+				fd[i] = -fd[i]
+			}
+			walked += step * sure
+		}
+	}
 }
 
 // curvePieces is the number of lines that replace a curve. The fonts draw a round digit with some
@@ -121,19 +167,22 @@ func centre(contours [][]point) []line {
 	return lines
 }
 
-// distance returns the distance of p to the nearest line, negative if the outline winds around p.
-func distance(outline []line, p point) float64 {
-	nearest, winding := math.Inf(1), 0
-	for i := range outline {
-		l := &outline[i]
+// square returns the square of the distance of p to a line.
+func (l *line) square(p point) float64 {
+	px, py := p.x-l.a.x, p.y-l.a.y
+	t := clamp(float64((float64(px*l.d.x)+float64(py*l.d.y))*l.inverse), 1)
+	qx, qy := px-float64(t*l.d.x), py-float64(t*l.d.y)
+	return float64(qx*qx) + float64(qy*qy)
+}
+
+// winds reports whether an outline winds around p. It is enough to give the lines that have ends on
+// both sides of a ray from p to the right.
+func winds(outline []*line, p point) bool {
+	winding := 0
+	for _, l := range outline {
+		// The ray crosses the line if one end is above the ray, the other is not, and the line is to the
+		// right of p. An end exactly on the ray counts for one of its two lines.
 		px, py := p.x-l.a.x, p.y-l.a.y
-		t := clamp(float64((float64(px*l.d.x)+float64(py*l.d.y))*l.inverse), 1)
-		qx, qy := px-float64(t*l.d.x), py-float64(t*l.d.y)
-		if square := float64(qx*qx) + float64(qy*qy); square < nearest {
-			nearest = square
-		}
-		// A ray to the right of p crosses the line if one end is above the ray, the other is not, and the
-		// line is to the right of p. An end exactly on the ray counts for one of its two lines.
 		side := float64(l.d.x*py) - float64(l.d.y*px)
 		switch {
 		case l.a.y <= p.y && p.y < l.b.y && side > 0:
@@ -142,10 +191,7 @@ func distance(outline []line, p point) float64 {
 			winding--
 		}
 	}
-	if winding != 0 {
-		return -math.Sqrt(nearest)
-	}
-	return math.Sqrt(nearest)
+	return winding != 0
 }
 
 // at interpolates the field linearly at a position counted in entries. Outside the grid it returns
@@ -174,18 +220,28 @@ func clamp(x, high float64) float64 {
 	return x
 }
 
-// newFields returns the fields of the ten digits in the font of a TrueType file.
-func newFields(ttf []byte) ([10]*field, error) {
-	var fields [10]*field
-	f, err := sfnt.Parse(ttf)
-	if err != nil {
-		return fields, err
-	}
-	var buffer sfnt.Buffer
-	for digit := range fields {
-		if fields[digit], err = newField(f, &buffer, rune('0'+digit)); err != nil {
-			return fields, err
+// font is the digits of a font. A field is computed when it is first asked for.
+type font [10]func() *field
+
+// newFont returns the digits of a TrueType file that is compiled in. A field panics on an error: no
+// user input can cause one, and a test draws every font.
+func newFont(ttf []byte) *font {
+	parse := sync.OnceValue(func() *sfnt.Font {
+		f, err := sfnt.Parse(ttf)
+		if err != nil {
+			panic(fmt.Sprintf("data: parse a font: %v", err))
 		}
+		return f
+	})
+	f := new(font)
+	for digit := range f {
+		f[digit] = sync.OnceValue(func() *field {
+			fd, err := newField(parse(), new(sfnt.Buffer), rune('0'+digit))
+			if err != nil {
+				panic(fmt.Sprintf("data: digit %d of a font: %v", digit, err))
+			}
+			return fd
+		})
 	}
-	return fields, nil
+	return f
 }

@@ -35,32 +35,47 @@ func (im *Images) Shape() [3]int { return [3]int{im.Channels, im.Height, im.Widt
 // index is outside [0, N).
 func (im *Images) Fill(x []float32, y []int32, indices []int, mean, std float32) {
 	size := im.Values()
-	if len(x) < len(indices)*size || len(y) < len(indices) {
-		panic(fmt.Sprintf("data: fill %d images of %d values into %d values and %d labels",
-			len(indices), size, len(x), len(y)))
-	}
-	// A byte has 256 values, so a table replaces a division for each pixel. Its entries have the
-	// same bits that these divisions would give.
-	var table [256]float32
-	for p := range table {
-		table[p] = (float32(p)/255 - mean) / std
-	}
+	checkFill(x, y, indices, size, im.N)
+	t := newTable(mean, std)
 	for i, k := range indices {
-		if k < 0 || k >= im.N {
-			panic(fmt.Sprintf("data: image %d of %d", k, im.N))
-		}
-		src := im.Pixels[k*size : (k+1)*size]
-		dst := x[i*size : (i+1)*size]
-		// Read eight pixels at a time: a loop over single bytes takes twice as long.
-		for ; len(src) >= 8 && len(dst) >= 8; src, dst = src[8:], dst[8:] {
-			p := binary.LittleEndian.Uint64(src)
-			dst[0], dst[1], dst[2], dst[3] = table[byte(p)], table[byte(p>>8)], table[byte(p>>16)], table[byte(p>>24)]
-			dst[4], dst[5], dst[6], dst[7] = table[byte(p>>32)], table[byte(p>>40)], table[byte(p>>48)], table[byte(p>>56)]
-		}
-		for j, p := range src {
-			dst[j] = table[p]
-		}
+		t.expand(x[i*size:(i+1)*size], im.Pixels[k*size:(k+1)*size])
 		y[i] = int32(im.Labels[k])
+	}
+}
+
+// checkFill panics if Fill cannot write images of so many values, of n that there are.
+func checkFill(x []float32, y []int32, indices []int, values, n int) {
+	if len(x) < len(indices)*values || len(y) < len(indices) {
+		panic(fmt.Sprintf("data: fill %d images of %d values into %d values and %d labels", len(indices), values, len(x), len(y)))
+	}
+	for _, k := range indices {
+		if k < 0 || k >= n {
+			panic(fmt.Sprintf("data: image %d of %d", k, n))
+		}
+	}
+}
+
+// table has the normalised value of each pixel. A byte has 256 values, so a table replaces a
+// division for each pixel. Its entries have the same bits that these divisions would give.
+type table [256]float32
+
+func newTable(mean, std float32) (t table) {
+	for p := range t {
+		t[p] = (float32(p)/255 - mean) / std
+	}
+	return t
+}
+
+// expand writes the normalised pixels of src to dst, which is as long.
+func (t *table) expand(dst []float32, src []byte) {
+	// Read eight pixels at a time: a loop over single bytes takes twice as long.
+	for ; len(src) >= 8 && len(dst) >= 8; src, dst = src[8:], dst[8:] {
+		p := binary.LittleEndian.Uint64(src)
+		dst[0], dst[1], dst[2], dst[3] = t[byte(p)], t[byte(p>>8)], t[byte(p>>16)], t[byte(p>>24)]
+		dst[4], dst[5], dst[6], dst[7] = t[byte(p>>32)], t[byte(p>>40)], t[byte(p>>48)], t[byte(p>>56)]
+	}
+	for j, p := range src {
+		dst[j] = t[p]
 	}
 }
 

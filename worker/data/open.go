@@ -94,7 +94,7 @@ func (s *source) generate() (*Set, error) {
 	case KindDocuments:
 		return generateTopics(), nil
 	}
-	return Digits(DigitsSeed, DigitsTrain, DigitsTest).Set(), nil
+	return openDigits(), nil
 }
 
 func openIDX(s *source, dir string) (*ImageSet, error) {
