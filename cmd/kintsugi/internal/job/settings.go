@@ -132,7 +132,7 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	f.StringVar(&s.ServerDevice, "server-device", "cpu", "what keeps the parameters and takes the steps: "+serverDeviceForms+"; the result does not depend on it")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.Engine, "engine", "native", "what runs the model in workers and evaluations: native or gorgonia")
-	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first that is found of mkl, openblas and builtin), mkl, openblas, builtin, gonum (the reference)")
+	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there and knows the processor), mkl, openblas, builtin, gonum (the reference)")
 	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the native engine, or of gorgonia's matrix library, in each worker; the native engine's result does not depend on it")
 	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: cores / servers); the result does not depend on it")
 	f.DurationVar(&s.Warning, "warning", notice.DefaultWarning, "how long a process may live after a notice that does not say how long")
