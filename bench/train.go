@@ -108,7 +108,7 @@ func TrainOverhead(ctx context.Context, cfg TrainConfig) (TrainRow, error) {
 }
 
 // longest is the limit on a measurement of the loop: models with slow gradients make fewer steps.
-const longest = 8 * time.Second
+const longest = 4 * time.Second
 
 // shorten reduces the number of steps if cfg.Steps of them would take the loop too long.
 func (cfg *TrainConfig) shorten(ctx context.Context) error {
@@ -151,8 +151,8 @@ func median(x []float64) float64 {
 }
 
 // warmUp is the share of a cluster's steps that is not measured, while processes are still
-// starting.
-const warmUp = 0.2
+// starting and generate their data.
+const warmUp = 0.4
 
 // cluster runs kintsugi train and returns its steps per second after the warm-up, from the release
 // times of its steps.

@@ -116,14 +116,15 @@ func each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// drawn implements Examples for images that are drawn when they are asked for. A process of a run
-// begins at once, and draws only what it trains on. Fill allocates only for the first image of a
-// digit in a font.
+// drawn implements Examples for images that are drawn when they are asked for, and the others
+// meanwhile. So a process of a run begins at once. Fill allocates only when it is called first, and
+// for the first image of a digit in a font.
 type drawn struct {
 	drawing *drawing
 	table   table
 	pixels  []byte          // [n, side, side]; of the images that are kept
 	state   []atomic.Uint32 // by image
+	begun   sync.Once
 }
 
 // The states of an image.
@@ -143,20 +144,33 @@ func (d *drawn) Labels() int { return 1 }
 
 func (d *drawn) Fill(x []float32, y []int32, indices []int) {
 	checkFill(x, y, indices, d.Values(), d.Len())
+	d.begun.Do(func() { go d.others() })
 	var fresh [side * side]byte
 	for i, k := range indices {
-		at := (*[side * side]byte)(d.pixels[k*side*side:])
-		from := at
-		if d.state[k].Load() != kept {
-			d.drawing.draw(&fresh, k)
-			from = &fresh
-			if d.state[k].CompareAndSwap(unseen, keeping) {
-				*at = fresh
-				d.state[k].Store(kept)
-			}
-		}
-		d.table.expand(x[i*side*side:(i+1)*side*side], from[:])
+		d.table.expand(x[i*side*side:(i+1)*side*side], d.image(k, &fresh)[:])
 		y[i] = int32(digitOf(k))
+	}
+}
+
+// image returns image k. If it is not kept yet, it is drawn to fresh, and then kept.
+func (d *drawn) image(k int, fresh *[side * side]byte) *[side * side]byte {
+	at := (*[side * side]byte)(d.pixels[k*side*side:])
+	if d.state[k].Load() == kept {
+		return at
+	}
+	d.drawing.draw(fresh, k)
+	if d.state[k].CompareAndSwap(unseen, keeping) {
+		*at = *fresh
+		d.state[k].Store(kept)
+	}
+	return fresh
+}
+
+// others draws what nobody has asked for yet, while whoever asked first computes.
+func (d *drawn) others() {
+	var fresh [side * side]byte
+	for k := range d.state {
+		d.image(k, &fresh)
 	}
 }
 

@@ -44,7 +44,7 @@ func BenchCommand() *cobra.Command {
 	f.StringSliceVar(&b.Models, "models", []string{"mlp", "lenet", "cnn", "charlm"}, "models to measure")
 	f.IntVar(&b.Workers, "workers", 4, "workers, and gradients of each step of the loop")
 	f.IntVar(&b.Servers, "servers", 2, "servers")
-	f.IntVar(&b.Steps, "steps", 300, "steps of one measurement")
+	f.IntVar(&b.Steps, "steps", 1000, "steps of one measurement; fewer if they would take the loop more than four seconds")
 	f.IntVar(&b.Rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringArrayVar(&b.Rates, "rate", nil, "learning rate of some tensors in both, as train's --rate; may be repeated")
 	f.Float64Var(&b.ClipNorm, "clip-norm", job.Suggested, "longest norm that a gradient counts with in both, as train's --clip-norm (default: as the model suggests, mostly 0)")
