@@ -27,7 +27,7 @@ func Command() *cobra.Command {
 		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
-	}, checkpointShowCommand(), checkpointEvaluateCommand(), checkpointExportCommand(), checkpointRestoreCommand(), checkpointRepairCommand())
+	}, showCommand(), evaluateCommand(), exportCommand(), restoreCommand(), repairCommand())
 	cmd.PersistentFlags().String(job.TLSFlag, "", "folder with the credentials of an operator, for checkpoints in the memory of another process (default: as the run has)")
 	return cmd
 }

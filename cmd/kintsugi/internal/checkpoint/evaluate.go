@@ -21,7 +21,7 @@ type evaluating struct {
 	config, dataDir, device string
 }
 
-func checkpointEvaluateCommand() *cobra.Command {
+func evaluateCommand() *cobra.Command {
 	e := &evaluating{}
 	cmd := &cobra.Command{
 		Use: "evaluate PATH", Short: "Evaluate a checkpoint, or a mean of some, on the test set", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),

@@ -25,7 +25,7 @@ type exporting struct {
 	state bool
 }
 
-func checkpointExportCommand() *cobra.Command {
+func exportCommand() *cobra.Command {
 	e := &exporting{}
 	cmd := &cobra.Command{
 		Use: "export PATH", Short: "Write the parameters of a checkpoint as safetensors or NPZ", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),

@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-func checkpointRepairCommand() *cobra.Command {
+func repairCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "repair PATH", Short: "Recover what is whole in damaged checkpoints; nothing is deleted", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
 		Long: "Repair verifies every byte, moves what is damaged to the folder quarantine beside it, copies chunks that are whole out of damaged\n" +

@@ -26,7 +26,7 @@ type restoring struct {
 	step               int64
 }
 
-func checkpointRestoreCommand() *cobra.Command {
+func restoreCommand() *cobra.Command {
 	r := &restoring{}
 	cmd := &cobra.Command{
 		Use: "restore PATH", Short: "Make a new run that goes on from a checkpoint", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),

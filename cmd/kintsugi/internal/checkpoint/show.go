@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-func checkpointShowCommand() *cobra.Command {
+func showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show PATH", Short: "Show how old the saved chunks are, and how far they move, as heat maps", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
 		Long: "Show draws each tensor as its chunks, one character each. Age is how many steps a chunk was saved before the newest save of any;\n" +
