@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,15 +28,6 @@ type choice struct {
 func (c *choice) register(f *pflag.FlagSet) {
 	f.Int64Var(&c.step, "step", newestStep, "step of the checkpoint; -1: the newest that is whole")
 	f.IntVar(&c.average, "average", 1, "number of checkpoints, of that step and before it, of which the mean is taken")
-}
-
-// chosenOne returns the newest whole checkpoint of a step, or of any step.
-func chosenOne(p job.Place, step int64) (*ckpt.RunManifest, error) {
-	all, err := chosen(p, choice{step: step, average: 1})
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
 }
 
 // chosen returns the whole checkpoints that are chosen, newest first, each of an earlier step than
@@ -82,6 +74,28 @@ func chosen(p job.Place, c choice) ([]*ckpt.RunManifest, error) {
 	}
 	return nil, fmt.Errorf("%w: --average %d: %s has %d whole checkpoints up to step %d: %s; train --checkpoint-keep says how many are kept",
 		kintsugi.ErrUsage, c.average, p.Name, len(found), c.step, stepsOf(found))
+}
+
+// maxTries is how often checkpoints are chosen for one reading.
+const maxTries = 10
+
+// reading calls read with the chosen checkpoints, of, and returns those that were read. A run that is
+// under way removes old checkpoints, perhaps while they are read, and then what is missing looks
+// damaged. So if one of them is not listed any more, it chooses again.
+func reading(p job.Place, c choice, of []*ckpt.RunManifest, read func(of []*ckpt.RunManifest) error) ([]*ckpt.RunManifest, error) {
+	for try := 1; ; try++ {
+		err := read(of)
+		if err == nil || try == maxTries {
+			return of, err
+		}
+		names, listed := ckpt.List(p.FS, p.Dir)
+		if listed != nil || !slices.ContainsFunc(of, func(m *ckpt.RunManifest) bool { return !slices.Contains(names, m.Name()) }) {
+			return of, err
+		}
+		if of, err = chosen(p, c); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // stepsOf lists the steps of checkpoints.

@@ -13,6 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
 // evaluating is the command that evaluates a checkpoint on the test set.
@@ -55,7 +56,7 @@ func (e *evaluating) command(cmd *cobra.Command, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := of[0].Fits(p.Layout); err != nil {
+	if err := of[0].Fits(p.Layout); err != nil { // that of any other checkpoint is the same
 		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 	}
 	ev, err := p.Evaluator(&t.Settings)
@@ -66,7 +67,11 @@ func (e *evaluating) command(cmd *cobra.Command, path string) (err error) {
 		return fmt.Errorf("%w: %s has no evaluation: neither a test set nor a program that evaluates", kintsugi.ErrUsage, t.Model)
 	}
 	defer func() { err = errors.Join(err, ev.Close()) }()
-	_, params, err := readParams(cmd.Context(), at, of)
+	var params []float32
+	of, err = reading(at, e.choice, of, func(of []*ckpt.RunManifest) (err error) {
+		_, params, err = readParams(cmd.Context(), at, of)
+		return err
+	})
 	if err != nil {
 		return err
 	}

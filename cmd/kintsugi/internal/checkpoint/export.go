@@ -60,11 +60,15 @@ func (e *exporting) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	m := of[0]
-	tensors, err := e.tensors(cmd.Context(), at, of)
+	var tensors []export.Tensor
+	of, err = reading(at, e.choice, of, func(of []*ckpt.RunManifest) (err error) {
+		tensors, err = e.tensors(cmd.Context(), at, of)
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	m := of[0]
 	if _, err := os.Stat(e.out); err == nil {
 		return fmt.Errorf("%w: --out %s exists", kintsugi.ErrUsage, e.out)
 	}

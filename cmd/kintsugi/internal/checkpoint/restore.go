@@ -54,7 +54,8 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	m, err := chosenOne(from, r.step)
+	one := choice{step: r.step, average: 1}
+	of, err := chosen(from, one)
 	if err != nil {
 		return err
 	}
@@ -67,16 +68,21 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 		return err
 	}
 	defer prob.Close()
-	if err := t.Fits(m, prob); err != nil {
+	if err := t.Fits(of[0], prob); err != nil {
 		return err
 	}
 	if err := t.Fresh(cmd.Context()); err != nil {
 		return err
 	}
-	flat, err := readWhole(cmd.Context(), from, m)
+	var flat *ckpt.Flat
+	of, err = reading(from, one, of, func(of []*ckpt.RunManifest) (err error) {
+		flat, err = readWhole(cmd.Context(), from, of[0])
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	m := of[0]
 	if prob.Program != nil {
 		t.Described = filepath.Join(t.Out, job.DescribedFile)
 	}
