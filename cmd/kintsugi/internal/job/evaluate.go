@@ -21,7 +21,7 @@ type Evaluator struct {
 	y      []int32
 	topics *model.Topics // for documents, which no model.Model evaluates
 
-	program  *programModel // a program evaluates by itself
+	program  *Program // a program evaluates by itself
 	settings *Settings
 	seen     int // number of examples that the program reports
 }

@@ -22,7 +22,7 @@ type Problem struct {
 	Layout *kintsugi.Layout
 	Data   *data.Set // nil: not opened, or a model without data
 
-	Program *programModel // nil: a model of this binary
+	Program *Program // nil: a model of this binary
 
 	Layers    *worker.Layers                       // set by compute, if the model has layers
 	Reconcile func(lost []kintsugi.ChunkRange)     // set by compute, if the model can repair lost chunks

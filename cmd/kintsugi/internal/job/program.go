@@ -69,8 +69,8 @@ func (s *Settings) checkProgram() error {
 	return nil
 }
 
-// programModel is the model of a program.
-type programModel struct {
+// Program is the model of a program.
+type Program struct {
 	About   *program.Description
 	rates   map[string]float32 // of the program that was tried last
 	seed    uint64
@@ -84,7 +84,7 @@ type programModel struct {
 
 // describeProgram makes p the problem of a program, from a running program or a file.
 func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
-	m := &programModel{seed: s.Seed, Output: os.Stderr}
+	m := &Program{seed: s.Seed, Output: os.Stderr}
 	if s.Described != "" {
 		var err error
 		if m.About, err = program.Read(s.Described); err != nil {
@@ -122,12 +122,12 @@ func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
 }
 
 // start starts the program.
-func (m *programModel) start(ctx context.Context, s *Settings, seed uint64) (*program.Program, error) {
+func (m *Program) start(ctx context.Context, s *Settings, seed uint64) (*program.Program, error) {
 	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, Output: m.Output})
 }
 
 // take returns a running program. The caller returns it with give, or closes it.
-func (m *programModel) take(ctx context.Context, s *Settings) (*program.Program, error) {
+func (m *Program) take(ctx context.Context, s *Settings) (*program.Program, error) {
 	m.mu.Lock()
 	running := m.idle
 	m.idle = nil
@@ -147,7 +147,7 @@ func (m *programModel) take(ctx context.Context, s *Settings) (*program.Program,
 }
 
 // same returns an error if a program describes another model.
-func (m *programModel) same(running *program.Program) error {
+func (m *Program) same(running *program.Program) error {
 	about := running.About()
 	if err := m.About.Differs(&about); err != nil {
 		return fmt.Errorf("%w: %s describes another model than when the run began: %w", kintsugi.ErrUsage, running, err)
@@ -156,7 +156,7 @@ func (m *programModel) same(running *program.Program) error {
 }
 
 // give keeps a program for the next call of take.
-func (m *programModel) give(running *program.Program) error {
+func (m *Program) give(running *program.Program) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.idle != nil {
@@ -167,7 +167,7 @@ func (m *programModel) give(running *program.Program) error {
 }
 
 // close closes a program that is not in use.
-func (m *programModel) close() error {
+func (m *Program) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.idle == nil {
@@ -180,7 +180,7 @@ func (m *programModel) close() error {
 
 // part writes the initial parameters from value lo on to params. If they are in a file, it reads no
 // others into memory: a server has a part of the model only.
-func (m *programModel) part(lo int, params []float32) error {
+func (m *Program) part(lo int, params []float32) error {
 	if m.Initial == nil {
 		return program.ReadInitial(m.file, lo, params)
 	}
@@ -189,7 +189,7 @@ func (m *programModel) part(lo int, params []float32) error {
 }
 
 // init writes the initial parameters for a seed.
-func (m *programModel) init(s *Settings, seed uint64, params []float32) error {
+func (m *Program) init(s *Settings, seed uint64, params []float32) error {
 	if seed == m.seed {
 		return m.part(0, params)
 	}
@@ -202,7 +202,7 @@ func (m *programModel) init(s *Settings, seed uint64, params []float32) error {
 }
 
 // compute returns the gradient function of a worker, and its program.
-func (m *programModel) compute(ctx context.Context, s *Settings) (worker.Gradient, io.Closer, error) {
+func (m *Program) compute(ctx context.Context, s *Settings) (worker.Gradient, io.Closer, error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
 		return nil, nil, err
@@ -210,7 +210,7 @@ func (m *programModel) compute(ctx context.Context, s *Settings) (worker.Gradien
 	return m.gradient(s, running), running, nil
 }
 
-func (m *programModel) gradient(s *Settings, running *program.Program) worker.Gradient {
+func (m *Program) gradient(s *Settings, running *program.Program) worker.Gradient {
 	sampler := data.Sampler{N: max(1, m.About.Examples), Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
 	var indices []int
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
@@ -224,7 +224,7 @@ func (m *programModel) gradient(s *Settings, running *program.Program) worker.Gr
 }
 
 // evaluate evaluates parameters with the program.
-func (m *programModel) evaluate(ctx context.Context, s *Settings, params []float32) (loss, accuracy float64, examples int, err error) {
+func (m *Program) evaluate(ctx context.Context, s *Settings, params []float32) (loss, accuracy float64, examples int, err error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
 		return 0, 0, 0, err
@@ -240,7 +240,7 @@ func (m *programModel) evaluate(ctx context.Context, s *Settings, params []float
 // Try asks for one gradient at the initial parameters, for the same again if that is fast, for the
 // same from the second process, and for an evaluation. So problems of a program are reported before
 // a cluster is started. It returns a warning for the user, if there is one.
-func (m *programModel) Try(ctx context.Context, s *Settings, other *Second) (warning string, err error) {
+func (m *Program) Try(ctx context.Context, s *Settings, other *Second) (warning string, err error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
 		return "", err
@@ -286,7 +286,7 @@ func (m *programModel) Try(ctx context.Context, s *Settings, other *Second) (war
 
 // finite returns an error that names the tensor if the first gradient contains NaN or Inf: no step
 // could be taken.
-func (m *programModel) finite(grads []float32) error {
+func (m *Program) finite(grads []float32) error {
 	lo := 0
 	for _, t := range m.About.Tensors {
 		part := grads[lo : lo+t.Values()]
@@ -316,7 +316,7 @@ func (p *Problem) TakeRates(s *Settings) (err error) {
 // Keep writes the description of the program, if there is one, to a run's folder, for its
 // processes. A resumed run keeps its description, except the rates of tensors, which are those that
 // the program says now. From then on this process too has the initial parameters in that file alone.
-func (m *programModel) Keep(dir string) error {
+func (m *Program) Keep(dir string) error {
 	if m == nil {
 		return nil
 	}

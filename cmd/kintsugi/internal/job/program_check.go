@@ -115,7 +115,7 @@ const (
 )
 
 // check checks a program and writes the findings.
-func (m *programModel) check(ctx context.Context, s *Settings, w io.Writer) error {
+func (m *Program) check(ctx context.Context, s *Settings, w io.Writer) error {
 	m.describe(w)
 	running, err := m.take(ctx, s)
 	if err != nil {
@@ -182,7 +182,7 @@ func (m *programModel) check(ctx context.Context, s *Settings, w io.Writer) erro
 }
 
 // timed computes the first gradient of the run and measures its time.
-func (m *programModel) timed(ctx context.Context, s *Settings, running *program.Program, params, grads []float32) (loss float64, took time.Duration, err error) {
+func (m *Program) timed(ctx context.Context, s *Settings, running *program.Program, params, grads []float32) (loss float64, took time.Duration, err error) {
 	begin := time.Now()
 	loss, _, err = m.gradient(s, running)(ctx, params, grads, kintsugi.PushID{})
 	return loss, time.Since(begin), err
@@ -190,7 +190,7 @@ func (m *programModel) timed(ctx context.Context, s *Settings, running *program.
 
 // checkSlopes compares, for each tensor, the slope of the loss along the gradient, which is the
 // gradient's norm, with the difference of the losses a little before and after.
-func (m *programModel) checkSlopes(ctx context.Context, s *Settings, running *program.Program, grads []float32, loss float64, w io.Writer) error {
+func (m *Program) checkSlopes(ctx context.Context, s *Settings, running *program.Program, grads []float32, loss float64, w io.Writer) error {
 	whole := norm(grads)
 	if !(whole > 0) || math.IsInf(whole, 0) || math.IsNaN(loss) {
 		return fmt.Errorf("the loss of the first gradient is %g, and its norm %g: from there no step leads anywhere", loss, whole)
@@ -247,7 +247,7 @@ func agreeing(said, noise, loss, reach float64, slope func(reach float64) (float
 
 // slope measures the slope of the loss along the gradient of a tensor, whose values begin at lo. If
 // the gradient is 0, it uses the direction of alternating ones and minus ones.
-func (m *programModel) slope(ctx context.Context, s *Settings, running *program.Program, lo int, part []float32, reach float64) (float64, error) {
+func (m *Program) slope(ctx context.Context, s *Settings, running *program.Program, lo int, part []float32, reach float64) (float64, error) {
 	length := norm(part)
 	at, unused := make([]float32, len(m.Initial)), make([]float32, len(m.Initial))
 	var losses [2]float64
@@ -269,7 +269,7 @@ func (m *programModel) slope(ctx context.Context, s *Settings, running *program.
 }
 
 // describe writes what the program trains.
-func (m *programModel) describe(w io.Writer) {
+func (m *Program) describe(w io.Writer) {
 	a := m.About
 	fmt.Fprintf(w, "%s: %d parameters", a.Name, a.Values())
 	if a.Examples > 0 {

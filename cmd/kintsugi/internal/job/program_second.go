@@ -58,7 +58,7 @@ const alike = 0.01
 // compare asks the second process for the gradient that the first one has computed. Workers with
 // different data, vocabularies or frozen parameters would train without an error, but the result
 // would be useless.
-func (m *programModel) compare(ctx context.Context, s *Settings, other *Second, grads []float32) (warning string, err error) {
+func (m *Program) compare(ctx context.Context, s *Settings, other *Second, grads []float32) (warning string, err error) {
 	<-other.done
 	if other.err != nil {
 		return "", fmt.Errorf("a second process of the program, beside the first one: %w", other.err)
