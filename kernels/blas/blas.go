@@ -80,21 +80,22 @@ func Open(name string, threads int) (Implementation, error) {
 	}
 }
 
-// What OpenBLAS calls its kernels, by the processors that they are for.
+// What OpenBLAS calls its kernels, by the processors that they are for: those that have no FMA, and
+// those that have it but no AVX-512.
 var (
-	coresWithoutFMA = []string{"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Sandybridge", "Barcelona", "Bobcat"}
-	coresWithAVX2   = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Piledriver", "Bulldozer"}
+	coresWithoutFMA    = []string{"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Sandybridge", "Barcelona", "Bobcat"}
+	coresWithoutAVX512 = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Piledriver", "Bulldozer"}
 )
 
 // outdated reports, from a library's name, whether the library runs kernels with less than the best
 // of levels, which builtin would use. An OpenBLAS that is older than the processor does that: without
-// FMA at a quarter of builtin's rate, with AVX2 in place of AVX-512 at half of it. Setting
+// FMA at a quarter of builtin's rate, without AVX-512 at half of it. Setting
 // OPENBLAS_CORETYPE=SkylakeX (or Haswell) in the environment corrects it.
 func outdated(name string, levels []int) bool {
 	runs := func(cores []string) bool {
 		return slices.ContainsFunc(cores, func(core string) bool { return strings.Contains(name, "("+core+")") })
 	}
-	return len(levels) > 1 && runs(coresWithoutFMA) || slices.Contains(levels, vector.AVX512) && runs(coresWithAVX2)
+	return len(levels) > 1 && runs(coresWithoutFMA) || slices.Contains(levels, vector.AVX512) && runs(coresWithoutAVX512)
 }
 
 // library says how to find a library and how to install it.
@@ -123,7 +124,7 @@ var libraries = map[string]library{
 }
 
 // Outdated returns the libraries of this machine that "auto" skips because they do not know the
-// processor.
+// processor. It opens each library with one thread, and the last Open of a library counts.
 func Outdated() (names []string) {
 	for _, l := range libraries {
 		if impl, err := openLibrary(l, 1); err == nil && outdated(impl.String(), builtinLevels()) {

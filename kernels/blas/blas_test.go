@@ -263,3 +263,14 @@ func TestALibraryIsOutdatedWhereBuiltinKnowsMore(t *testing.T) {
 		}
 	}
 }
+
+// What is passed over is not what is taken.
+func TestAutoTakesNoOutdatedLibrary(t *testing.T) {
+	auto, err := Open("auto", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := Outdated(); slices.Contains(names, auto.String()) {
+		t.Errorf("auto takes %s, and %q are outdated", auto, names)
+	}
+}
