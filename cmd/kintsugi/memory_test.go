@@ -3,6 +3,7 @@ package main
 import (
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
@@ -12,7 +13,7 @@ import (
 func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
-	start(t, "memory", "--listen", address)
+	keeper := start(t, "memory", "--listen", address)
 	waitListening(t, address)
 	dir := newDir(t)
 	store := object.MemoryScheme + address + "/runs"
@@ -23,7 +24,11 @@ func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	if r := kin(t, "checkpoint", "verify", dir); r.status != exitDone {
 		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
 	}
-	if said := must(t, "checkpoint", "list", store+"/"+filepath.Base(dir)); !strings.Contains(said, "300") {
+	if said := must(t, "checkpoint", "list", store+"/"+filepath.Base(dir)); !strings.Contains(said, "00000000000000000300") {
 		t.Errorf("what is kept there: %s", said)
+	}
+	keeper.signal(syscall.SIGTERM)
+	if r := keeper.wait(); r.status != exitDone {
+		t.Errorf("the memory ended with status %d: %s", r.status, r.stderr)
 	}
 }
