@@ -167,7 +167,7 @@ func (d *drawn) image(k int, fresh *[side * side]byte) *[side * side]byte {
 }
 
 // others draws what nobody has asked for yet, while whoever asked first computes. Nobody waits for
-// it: it ends when all are drawn, within a second, and writes to nothing but d.
+// it: it ends when all are drawn, and writes to nothing but d.
 func (d *drawn) others() {
 	var fresh [side * side]byte
 	for k := range d.state {

@@ -47,7 +47,7 @@ type Training struct {
 	tls    *mtls.Credentials // credentials of an operator; nil: plain TCP, or no connection yet
 }
 
-// Register adds the flags of train to f, which the settings keep.
+// Register adds the flags of train to f, and keeps f.
 func (t *Training) Register(f *pflag.FlagSet) {
 	t.Settings.Register(f)
 	t.Notices.Register(f)
