@@ -63,6 +63,7 @@ func (d *Device) Step(s *kernels.Step) (kernels.Products, error) {
 	}
 	var products [4]float64
 	err := d.do("step", func(o *op) { o.step(s, products[:]) })
+	copy(s.Copy, s.Next)
 	return productsOf(products[:], flagsOf(s.WantDot, s.WantDisplacement, s.WantSaved)), err
 }
 

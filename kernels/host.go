@@ -101,6 +101,9 @@ func (s *Step) span(lo, hi int, t *sums) {
 		} else {
 			s.apply(&c, g, params, next, lo)
 		}
+		if s.Copy != nil {
+			copy(s.Copy[lo:end], next)
+		}
 		if s.WantSaved {
 			addDistances(&t.squaredDistanceSaved, next, s.Saved[lo:end])
 		}

@@ -82,7 +82,7 @@ func (d instructions) run(s *Step, n int, t *sums) {
 	if s.WantSaved {
 		a.saved = pointer(s.Saved)
 	}
-	a.broadcast = bytePointer(s.Broadcast)
+	a.broadcast, a.copy = bytePointer(s.Broadcast), pointer(s.Copy)
 	given := s.given()
 	if given == nil && s.Rule == Assign {
 		decoded, done := scratch(len(s.Params))

@@ -36,6 +36,7 @@ typedef struct {
 	const float *state0, *state1;
 	float *next, *next_state0, *next_state1, *update; // update may be NULL
 	uint8_t *broadcast;                               // or NULL
+	float *copy;                                      // or NULL
 	size_t values;                                    // of the chunk and the payloads
 	size_t n;                                         // values to compute, a multiple of kin_lanes
 	int operands, rule, want_dot, want_displacement, past;

@@ -198,7 +198,8 @@ void NAME(run)(const kin_step *s, double *sums) {
 	for (int j = 0; j < s->operands; j++)
 		prepare(payload + j, s->encoding[j], s->operand[j]);
 	const int past = s->past && aligned(s->next, s->next_state0, s->next_state1);
-	const int again = s->want_displacement || (past && (s->saved || s->broadcast));
+	const int past_copy = past && aligned(s->copy, NULL, NULL);
+	const int again = s->want_displacement || s->copy || (past && (s->saved || s->broadcast));
 	for (size_t at = 0; at < s->n; at += kin_tile) {
 		size_t n = s->n - at < kin_tile ? s->n - at : kin_tile;
 		const float *g = s->from ? s->from + at : sum;
@@ -225,6 +226,8 @@ void NAME(run)(const kin_step *s, double *sums) {
 				v_store_bf16(s->broadcast + 2 * (at + i), v_load(w + i));
 		if (again)
 			copy_tile(next, moved, n, past);
+		if (s->copy)
+			copy_tile(s->copy + at, moved, n, past_copy);
 	}
 	if (past)
 		v_fence(); // otherwise later stores may become visible before these

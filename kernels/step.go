@@ -69,7 +69,7 @@ type Operand struct {
 // only where its comment says so. [Device].Step uses the memory until it returns and keeps none of
 // it.
 //
-// The step writes Next, NextState, Update and Broadcast. Next may be the same slice as Params or as
+// The step writes Next, NextState, Update, Broadcast and Copy. Next may be the same slice as Params or as
 // Previous, and NextState[i] the same as State[i]. Apart from that, nothing that is written may
 // overlap any other slice.
 type Step struct {
@@ -105,9 +105,12 @@ type Step struct {
 	// rounding.
 	Broadcast []byte
 
-	// Streaming says that the arrays of the model are larger than the caches, so that Next and
-	// NextState will no longer be cached when they are read again. Where they are aligned to a
-	// cache line, they are then written past the caches, which saves reading each line first. It
+	// Copy, unless nil, receives Next as well, from where it is in the cache.
+	Copy []float32
+
+	// Streaming says that the arrays of the model are larger than the caches, so that Next,
+	// NextState and Copy will no longer be cached when they are read again. Where they are aligned to
+	// a cache line, they are then written past the caches, which saves reading each line first. It
 	// changes no bits.
 	Streaming bool
 
@@ -160,6 +163,7 @@ func (s *Step) check() {
 	s.checkLen("Next", s.Next, true)
 	s.checkLen("From", s.From, s.From != nil)
 	s.checkLen("Update", s.Update, s.Update != nil)
+	s.checkLen("Copy", s.Copy, s.Copy != nil)
 	s.checkLen("Previous", s.Previous, s.WantDot || s.Previous != nil)
 	s.checkLen("Saved", s.Saved, s.WantSaved || s.Saved != nil)
 	if s.Broadcast != nil && len(s.Broadcast) != 2*n {
@@ -211,6 +215,7 @@ func (s *Step) checkOverlap() {
 		{"NextState[0]", s.NextState[0], s.State[0], false},
 		{"NextState[1]", s.NextState[1], s.State[1], false},
 		{"Update", s.Update, nil, false},
+		{"Copy", s.Copy, nil, false},
 	}
 	read := [...][]float32{s.Params, s.State[0], s.State[1], s.From, s.Saved}
 	for i := range written {

@@ -22,7 +22,7 @@ type making struct {
 	total       *sum         // heads write it, other replicas start from it; nil: nobody needs it
 	saved       *savedValues // distances are measured to these; nil: none are measured
 
-	outside  [][]byte // where dst is copied as well: its parameters, and its state if that is on an accelerator
+	outside  [][]byte // where dst is written as well: its parameters, and its state if that is on an accelerator
 	products []kintsugi.Products
 	named    []uint64 // by chunk, how many values its operands name; nil: nobody counts them
 
@@ -207,6 +207,9 @@ func (m *making) chunk(k *kernelStep, i int) error {
 	chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
 	lo, hi := chunk.Lo-r.lo, chunk.Hi-r.lo
 	k.Scalars, k.Operands = r.scalars(c, i), k.Operands[:0]
+	if m.outside != nil {
+		k.Copy = kernels.Floats(m.outside[0])[lo:hi]
+	}
 	for j, h := range m.counted {
 		k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
 	}
@@ -225,7 +228,6 @@ func (m *making) chunk(k *kernelStep, i int) error {
 		m.total.chunkMade(&r.sums.cut, i)
 	}
 	m.products[i] = p
-	m.dst.copyOut(m.outside, lo, hi) // while it is in the cache
 	return nil
 }
 

@@ -53,7 +53,7 @@ const bulk = 3*512 + 3*64 + 16 + 7
 func testSizes(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for n := range 71 {
-			compare(t, d, shape{rule: rule, n: n, operands: 3, seed: uint64(n), update: n%2 == 0, dot: n%3 == 0, displacement: n%5 < 2, saved: n%7 < 4, broadcast: n%4 < 2})
+			compare(t, d, shape{rule: rule, n: n, operands: 3, seed: uint64(n), update: n%2 == 0, dot: n%3 == 0, displacement: n%5 < 2, saved: n%7 < 4, broadcast: n%4 < 2, copied: n%11 < 6})
 		}
 		for _, n := range []int{511, 512, 513, 1023, 1024, 1040, bulk} {
 			compare(t, d, shape{rule: rule, n: n, operands: 2, seed: uint64(n), update: true, dot: true, displacement: true, saved: true, broadcast: true})
@@ -88,9 +88,9 @@ func testValues(t *testing.T, d kernels.Device) {
 func testPlaces(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for p := range places {
-			for flags := range 8 {
+			for flags := range 16 {
 				for _, n := range []int{5, 16, bulk} {
-					compare(t, d, shape{rule: rule, n: n, operands: 4, seed: 7, place: p, update: flags&1 > 0, dot: flags&2 > 0, displacement: flags&4 > 0, saved: flags&1 == 0, broadcast: flags&4 == 0})
+					compare(t, d, shape{rule: rule, n: n, operands: 4, seed: 7 + uint64(flags>>3), place: p, update: flags&1 > 0, dot: flags&2 > 0, displacement: flags&4 > 0, saved: flags&1 == 0, broadcast: flags&4 == 0, copied: flags&6 != 6})
 				}
 			}
 		}
@@ -100,7 +100,9 @@ func testPlaces(t *testing.T, d kernels.Device) {
 func testOffsets(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for offset := range 17 {
-			compare(t, d, shape{rule: rule, n: 600, operands: 2, seed: 3, offset: offset, update: true, dot: true, displacement: true})
+			for _, seed := range []uint64{3, 4} {
+				compare(t, d, shape{rule: rule, n: 600, operands: 2, seed: seed, offset: offset, update: true, dot: true, displacement: true, copied: true})
+			}
 		}
 	}
 }
@@ -155,6 +157,9 @@ func testMistakes(t *testing.T, d kernels.Device) {
 		"short Broadcast":                func(s *kernels.Step) { s.Broadcast = make([]byte, 63) },
 		"Broadcast is an operand":        func(s *kernels.Step) { s.Broadcast = kernels.Bytes(s.Operands[0].Values)[:64] },
 		"Broadcast is in Next":           func(s *kernels.Step) { s.Broadcast = kernels.Bytes(s.Next)[60:124] },
+		"short Copy":                     func(s *kernels.Step) { s.Copy = make([]float32, 31) },
+		"Copy is Next":                   func(s *kernels.Step) { s.Copy = s.Next },
+		"Copy is an operand":             func(s *kernels.Step) { s.Copy = s.Operands[0].Values },
 		"distance without Saved":         func(s *kernels.Step) { s.WantSaved = true },
 		"Saved is Next":                  func(s *kernels.Step) { s.Saved = s.Next },
 		"Next is Update":                 func(s *kernels.Step) { s.Update = s.Next },
@@ -227,7 +232,7 @@ type shape struct {
 	seed                      uint64
 	kind, place               int
 	update, dot, displacement bool
-	saved, broadcast          bool
+	saved, broadcast, copied  bool
 }
 
 func (s shape) String() string {
@@ -314,6 +319,9 @@ func (s shape) build() *built {
 	if s.update {
 		b.Update = b.array("Update", rng, s)
 	}
+	if s.copied {
+		b.Copy = b.array("Copy", rng, s)
+	}
 	if s.saved {
 		b.WantSaved, b.Saved = true, b.array("Saved", rng, s)
 	}
@@ -346,9 +354,12 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 	if err != nil {
 		t.Fatalf("%s: %v", d.Name(), err)
 	}
+	if b.Copy != nil && !bytes.Equal(raw(b.Copy), raw(b.Next)) {
+		t.Fatalf("%s: %v step of %d values: Copy is not Next", d.Name(), b.Rule, len(b.Params))
+	}
 	for i, a := range b.arrays {
 		written := a.n > 0 && (&a.all[a.lo] == &b.Next[0] ||
-			b.Update != nil && &a.all[a.lo] == &b.Update[0] || a.name == "Broadcast" ||
+			b.Update != nil && &a.all[a.lo] == &b.Update[0] || a.name == "Broadcast" || a.name == "Copy" ||
 			b.NextState[0] != nil && &a.all[a.lo] == &b.NextState[0][0] ||
 			b.NextState[1] != nil && &a.all[a.lo] == &b.NextState[1][0])
 		if bytes.Equal(raw(a.all), raw(before[i])) {
