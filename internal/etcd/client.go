@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,10 +23,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
+// root begins the key of every run.
+const root = "/kintsugi/"
+
 // Client accesses the keys of one run.
 type Client struct {
 	etcd   *clientv3.Client
-	prefix string // "/kintsugi/<run>/"
+	prefix string // root + "<run>/"
 
 	revision revision                      // of etcd
 	heard    atomic.Pointer[kintsugi.View] // the newest view that was read, put or watched; nil: none
@@ -92,7 +96,7 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 	if err != nil {
 		return nil, fmt.Errorf("%w: etcd endpoints %s: %w", kintsugi.ErrUsage, strings.Join(endpoints, ", "), err)
 	}
-	client := &Client{etcd: c, prefix: "/kintsugi/" + run + "/"}
+	client := &Client{etcd: c, prefix: root + run + "/"}
 	bounded, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if _, err := c.Get(bounded, client.prefix, clientv3.WithCountOnly()); err != nil {
@@ -141,6 +145,23 @@ func unanswered(ctx context.Context, endpoints []string, secured bool) (hint str
 // Close closes the connections. Close registrations and leaderships first: they cannot tell etcd of
 // their end afterwards, and others would notice it only when the leases lapse.
 func (c *Client) Close() error { return c.etcd.Close() }
+
+// Runs returns the names of all runs that etcd has keys of, in alphabetical order.
+func (c *Client) Runs(ctx context.Context) (names []string, err error) {
+	for from := root; ; {
+		r, err := c.etcd.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(root)), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		if err != nil {
+			return nil, fmt.Errorf("list the runs that etcd knows: %w", err)
+		}
+		if len(r.Kvs) == 0 {
+			slices.Sort(names)
+			return names, nil
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(string(r.Kvs[0].Key), root), "/")
+		names = append(names, name)
+		from = clientv3.GetPrefixRangeEnd(root + name + "/") // the first key after those of this run
+	}
+}
 
 // conflicts is how often a transaction that lost a race is retried at once. Losing means that
 // another process made progress, so many losses in a row mean that something is wrong.

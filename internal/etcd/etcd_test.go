@@ -252,6 +252,27 @@ func TestRunsDoNotSeeOneAnother(t *testing.T) {
 	}
 }
 
+func TestEtcdKnowsTheNamesOfItsRuns(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	if names, err := c.Runs(within(t)); err != nil || len(names) != 0 {
+		t.Errorf("an empty etcd knows %v, %v", names, err)
+	}
+	want := []string{"a", "a-b", "a.b", "a0", "ab"}
+	for _, name := range want {
+		run, err := Dial(within(t), []string{b.Endpoint()}, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { run.Close() })
+		register(t, run, Server, 0, time.Minute)
+		register(t, run, Server, 1, time.Minute)
+	}
+	if names, err := c.Runs(within(t)); err != nil || !slices.Equal(names, want) {
+		t.Errorf("etcd knows the runs %v, %v; want %v", names, err, want)
+	}
+}
+
 func TestARunHasOneIDThatNoOtherHas(t *testing.T) {
 	b := startEtcd(t)
 	ids := make(chan string)

@@ -106,7 +106,8 @@ type facts struct {
 	waits            string         // what the coordinator waits for; "": nothing
 	done             *kintsugi.Done // nil: the run is not over
 	events           []kintsugi.RunEvent
-	silent           error // why the conductor does not answer
+	silent           error    // why the conductor does not answer
+	others           []string // runs that etcd knows, if it does not know this one
 }
 
 // runStatus is the output of status.
@@ -195,7 +196,7 @@ func renewed(ctx context.Context, client *etcd.Client, x facts) (facts, error) {
 
 // ask collects what etcd says.
 func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
-	var errs [6]error
+	var errs [7]error
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	x.view, _, errs[0] = client.View(ctx)
@@ -204,6 +205,9 @@ func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
 	x.leader, errs[3] = client.Leader(ctx)
 	x.done, errs[4] = client.Done(ctx)
 	x.waits, errs[5] = client.Waits(ctx)
+	if x.unknown() {
+		x.others, errs[6] = client.Runs(ctx)
+	}
 	return x, errors.Join(errs[:]...)
 }
 
@@ -282,7 +286,7 @@ func (x *facts) status(now time.Time) runStatus {
 	case x.done != nil:
 		s.Step, s.Over = x.done.Step, x.done.Reason
 	case x.unknown():
-		s.trouble = errUnknownRun
+		s.trouble = x.isUnknown()
 	case x.view == nil && x.waits != "":
 		s.trouble = errors.New("the run has not begun: it waits for its store, and begins by itself once that can be read and written")
 	case x.view == nil:
@@ -293,7 +297,18 @@ func (x *facts) status(now time.Time) runStatus {
 	return s
 }
 
-var errUnknownRun = errors.New("etcd knows nothing of this run: check --run and --etcd")
+// isUnknown returns the error that etcd knows nothing of the run.
+func (x *facts) isUnknown() error {
+	const most = 10
+	switch n := len(x.others); {
+	case n == 0:
+		return errors.New("etcd knows nothing of this run, nor of any other: check --etcd")
+	case n > most:
+		return fmt.Errorf("etcd knows nothing of this run: check --run. It knows %d others, among them %s", n, strings.Join(x.others[:most], ", "))
+	default:
+		return fmt.Errorf("etcd knows nothing of this run: check --run. It knows %s", strings.Join(x.others, ", "))
+	}
+}
 
 // unknown reports whether etcd knows nothing of the run.
 func (x *facts) unknown() bool {

@@ -112,7 +112,15 @@ server/3  d:1  is there
 		"there is none": {func(f *facts) { *f = facts{} }, `run r: not begun
 coordinator: nobody leads, so nobody that dies is replaced
 0 workers are there
-`, "etcd knows nothing of this run: check --run and --etcd"},
+`, "etcd knows nothing of this run, nor of any other: check --etcd"},
+		"there is another one": {func(f *facts) { *f = facts{others: []string{"mnist", "mnist-2"}} }, `run r: not begun
+coordinator: nobody leads, so nobody that dies is replaced
+0 workers are there
+`, "etcd knows nothing of this run: check --run. It knows mnist, mnist-2"},
+		"there are many others": {func(f *facts) { *f = facts{others: strings.Split("a b c d e f g h i j k l", " ")} }, `run r: not begun
+coordinator: nobody leads, so nobody that dies is replaced
+0 workers are there
+`, "etcd knows nothing of this run: check --run. It knows 12 others, among them a, b, c, d, e, f, g, h, i, j"},
 	} {
 		f := all
 		x.change(&f)

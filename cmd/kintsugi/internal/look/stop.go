@@ -69,7 +69,7 @@ func (s *stopping) command(ctx context.Context) error {
 	case err != nil:
 		return err
 	case x.unknown():
-		return fmt.Errorf("run %s: %w", s.Run, errUnknownRun)
+		return fmt.Errorf("run %s: %w", s.Run, x.isUnknown())
 	case s.Undo:
 		return s.undo(ctx, x)
 	}
