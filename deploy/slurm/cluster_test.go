@@ -293,10 +293,17 @@ type run struct {
 // submit starts a run by the command that users type. more is added to the settings of workers.
 func (c *cluster) submit(name, settings string, more ...string) *run {
 	c.t.Helper()
+	return c.submitAs("default", name, settings, more...)
+}
+
+// submitAs is submit with a name of the run that may be another than the usual one. The folder of
+// the run has a name of its own.
+func (c *cluster) submitAs(as, name, settings string, more ...string) *run {
+	c.t.Helper()
 	file := c.at("runs/" + name + ".yaml")
 	c.must(os.WriteFile(file, []byte(settings), 0o644))
-	args := append([]string{c.at("deploy/slurm/run.sh"), "-s", "--partition=stable", "-w", "--partition=spot", c.at("runs/" + name), file}, more...)
-	c.t.Log(c.says("bash", args...))
+	args := append([]string{"KINTSUGI_RUN=" + as, "bash", c.at("deploy/slurm/run.sh"), "-s", "--partition=stable", "-w", "--partition=spot", c.at("runs/" + name), file}, more...)
+	c.t.Log(c.says("env", args...))
 	r := &run{cluster: c, name: name, hurried: make(map[string]time.Time)}
 	jobs, err := os.ReadFile(r.file("jobs"))
 	c.must(err)

@@ -49,6 +49,7 @@ func TestRunsUnderSlurm(t *testing.T) {
 		{"a server that is killed is begun again, one whose node dies on another node", deathsOfServers},
 		{"with one replica a server that is killed finds its shard", memoryOutside},
 		{"servers that have notice leave, and the run goes on where it was", noticeOfServers},
+		{"a run that is stopped ends its jobs, and goes on under another name", stopped},
 		{"the first node dies, and the run begins anew from its checkpoint", deathOfTheFirstNode},
 	} {
 		if !t.Run(story.name, func(t *testing.T) {
@@ -78,8 +79,20 @@ func (r *run) reaches(step uint64) {
 	})
 }
 
-// ends waits for the end of all jobs, which must have completed, and returns the record of the run.
+// ends waits for the end of all jobs, which must have completed after that many steps, and returns
+// the record of the run.
 func (r *run) ends(steps int) *record.Run {
+	r.t.Helper()
+	got := r.completes()
+	if got.Steps[len(got.Steps)-1].Step != uint64(steps) {
+		r.t.Fatalf("its summary is %+v", got.Summary)
+	}
+	return got
+}
+
+// completes waits for the end of all jobs, which must have completed, and returns the record of the
+// run.
+func (r *run) completes() *record.Run {
 	r.t.Helper()
 	r.eventually(r.name+" has ended", func() bool {
 		r.soon()
@@ -91,7 +104,7 @@ func (r *run) ends(steps int) *record.Run {
 	}
 	got, err := record.ReadRun(r.file("report"))
 	r.must(err)
-	if len(got.Steps) == 0 || got.Steps[len(got.Steps)-1].Step != uint64(steps) {
+	if len(got.Steps) == 0 {
 		r.t.Fatalf("its summary is %+v", got.Summary)
 	}
 	for _, f := range got.Failures {
@@ -200,6 +213,27 @@ func noticeOfServers(c *cluster) {
 	if got := r.ends(400); got.Summary.ReworkSteps != 0 {
 		c.t.Errorf("%d steps were done again", got.Summary.ReworkSteps)
 	}
+}
+
+// stopped ends a run by hand and goes on from there, as docs/slurm.md says.
+func stopped(c *cluster) {
+	const steps = 3000 // five minutes, which the test need not wait for
+	r := c.submit("stopped", settings(2, steps))
+	r.reaches(50)
+	address, err := os.ReadFile(r.file("address"))
+	r.must(err)
+	c.t.Log(r.says(r.at("bin/kintsugi"), "stop", "--etcd", strings.TrimSpace(string(address)), "--reason", "enough"))
+	first := r.completes()
+	last := first.Steps[len(first.Steps)-1].Step
+	if first.Summary.Reason != "enough" || last >= steps {
+		c.t.Errorf("it ended at step %d: %s", last, first.Summary.Reason)
+	}
+	r = c.submitAs("stopped-2", "stopped", settings(2, int(last)+50))
+	again := r.ends(int(last) + 50)
+	if !strings.Contains(r.log("server-0"), fmt.Sprintf(`"step":%d`, last)) {
+		c.t.Errorf("it did not go on from step %d", last)
+	}
+	c.t.Logf("the second run has %d steps", len(again.Steps))
 }
 
 func deathOfTheFirstNode(c *cluster) {
