@@ -72,7 +72,8 @@ func TestARunOutlivesItsPods(t *testing.T) {
 }
 
 // A release that is uninstalled in the middle of its run has a last checkpoint, long before the
-// next one is due. When it is installed again, the run goes on from it.
+// next one is due. When it is installed again, the run goes on from it. So does one that was stopped
+// early, once that is taken back.
 func TestARunGoesOnWhenItIsInstalledAgain(t *testing.T) {
 	c := newCluster(t, 2)
 	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "again.yaml"))
@@ -93,14 +94,40 @@ func TestARunGoesOnWhenItIsInstalledAgain(t *testing.T) {
 		t.Errorf("the newest checkpoint is of step %d, and step %d had been taken", saved, before)
 	}
 	c.apply(objects)
-	c.complete("run-worker", "run-server", "run-coordinator", "run-monitor")
+	c.eventually("the run has gone on", func() bool { return c.status().Step > saved+100 })
+
+	all := []string{"run-worker", "run-server", "run-coordinator", "run-monitor"}
+	c.stop("--reason", "enough")
+	c.complete(all...)
+	stopped := c.summary()
+	if stopped.Reason != "enough" || stopped.Steps <= saved+100 || stopped.Steps >= 1500 || stopped.Rework != 0 {
+		t.Errorf("it was stopped: %+v", stopped)
+	}
+	c.stop("--undo")
+	c.delete(objects)
+	if saved = c.saved(); saved != stopped.Steps {
+		t.Errorf("the newest checkpoint is of step %d, and the run was stopped at step %d", saved, stopped.Steps)
+	}
+	c.apply(objects)
+	c.complete(all...)
 	if s := c.summary(); s.Steps != 1500 || s.Rework != 0 {
 		t.Errorf("%+v", s)
 	}
 }
 
+// stop runs `kintsugi stop`.
+func (c *cluster) stop(args ...string) {
+	c.t.Helper()
+	out, err := exec.CommandContext(c.t.Context(), os.Getenv("KINTSUGI_STATIC"), append([]string{"stop", "--etcd", c.etcd(), "--run", "run"}, args...)...).CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("stop %v: %v: %s", args, err, out)
+	}
+	c.t.Logf("%s", out)
+}
+
 // summary is the outcome of a run.
 type summary struct {
+	Reason   string `json:"reason"`
 	Steps    int   `json:"steps"`
 	Rework   int   `json:"rework_steps"`
 	Failures []any `json:"failures"`
@@ -270,6 +297,15 @@ func (c *cluster) remove(node string) {
 	}
 }
 
+// etcd returns the address of etcd, or nothing while it has none.
+func (c *cluster) etcd() string {
+	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=etcd"})
+	if err != nil || len(pods.Items) == 0 || pods.Items[0].Status.PodIP == "" {
+		return ""
+	}
+	return pods.Items[0].Status.PodIP + ":2379"
+}
+
 // status is what `kintsugi status` reports of the run.
 type status struct {
 	Step    int `json:"step"`
@@ -284,11 +320,11 @@ type status struct {
 }
 
 func (c *cluster) status() (s status) {
-	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=etcd"})
-	if err != nil || len(pods.Items) == 0 || pods.Items[0].Status.PodIP == "" {
+	etcd := c.etcd()
+	if etcd == "" {
 		return s
 	}
-	out, err := exec.CommandContext(c.t.Context(), os.Getenv("KINTSUGI_STATIC"), "status", "--etcd", pods.Items[0].Status.PodIP+":2379", "--run", "run", "--json", "--listen-for", "1s").Output()
+	out, err := exec.CommandContext(c.t.Context(), os.Getenv("KINTSUGI_STATIC"), "status", "--etcd", etcd, "--run", "run", "--json", "--listen-for", "1s").Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		c.t.Fatal(err)
