@@ -48,6 +48,10 @@ type Config struct {
 	// process.
 	ID string
 
+	// Gone reports whether the coordinator with an ID is known to be dead. Nobody waits for the lease
+	// of one that is. Default: that is known of none.
+	Gone func(id string) bool
+
 	// Roster says which servers the run needs, and what its first view starts from.
 	Roster roster.Config
 
@@ -123,6 +127,7 @@ func setDefault(d *time.Duration, to time.Duration) {
 // coordinator leads at once. Call it once.
 func (c *Coordinator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
+		c.depose(ctx)
 		lead, err := c.cfg.Etcd.Campaign(ctx, c.cfg.ID, c.cfg.Lease)
 		if err != nil {
 			c.trouble(ctx, err)
@@ -140,6 +145,25 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// depose makes way for the next leader if the one before is known to be dead.
+func (c *Coordinator) depose(ctx context.Context) {
+	if c.cfg.Gone == nil {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.cfg.Patience)
+	defer cancel()
+	err := c.cfg.Etcd.Depose(bounded, func(id string) bool {
+		gone := id != c.cfg.ID && c.cfg.Gone(id)
+		if gone {
+			c.cfg.Log.Info("a coordinator is dead, and leads no more", "id", id)
+		}
+		return gone
+	})
+	if err != nil {
+		c.trouble(ctx, err)
+	}
 }
 
 // trouble logs an error unless it is the one that was logged last. It logs nothing if ctx has

@@ -365,6 +365,18 @@ func TestTheNextCoordinatorTakesOverAndSeesWhatItMissed(t *testing.T) {
 	t.Logf("from the Register under no coordinator to the view of the next: %v", time.Since(begin).Round(100*time.Microsecond))
 }
 
+// A coordinator that is started again on its machine knows that the one before is dead.
+func TestACoordinatorDoesNotWaitForADeadOne(t *testing.T) {
+	c := newCluster(t)
+	views := c.WatchView(c.ctx)
+	if _, err := c.dial().Campaign(c.ctx, "dead", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	c.coordinate(Config{Roster: roster.Config{Servers: 1}, Gone: func(id string) bool { return id == "dead" }})
+	c.serve(0)
+	c.await(views, 1)
+}
+
 func TestTheCoordinatorOutlivesARestartOfEtcd(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)

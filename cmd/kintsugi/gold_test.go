@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,6 +51,11 @@ func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 			}
 			if !strings.Contains(name, "one server") {
 				sameBits(t, dir, want)
+			}
+			if strings.Contains(name, "the coordinator") { // its next life does not wait for the lease of the one before
+				if log, err := os.ReadFile(filepath.Join(dir, "logs", "coordinator-0.log")); err != nil || !strings.Contains(string(log), "leads no more") {
+					t.Errorf("%v: the coordinator says\n%s", err, log)
+				}
 			}
 		})
 	}

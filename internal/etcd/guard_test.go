@@ -128,6 +128,9 @@ func TestAnEtcdByTLSKnowsWhoCalls(t *testing.T) {
 	if err := operator.Vacate(within(t), Worker, 1, func(Member) bool { return true }); err != nil {
 		t.Error(err)
 	}
+	if err := coordinator.Depose(within(t), func(string) bool { return true }); err != nil {
+		t.Error(err)
+	}
 	if err := operator.Reopen(within(t)); err != nil {
 		t.Error(err)
 	}

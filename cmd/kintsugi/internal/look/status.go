@@ -203,6 +203,7 @@ func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
 	x.servers, errs[1] = client.Members(ctx, etcd.Server)
 	x.workers, errs[2] = client.Members(ctx, etcd.Worker)
 	x.leader, errs[3] = client.Leader(ctx)
+	x.leader, _, _ = strings.Cut(x.leader, " ") // what follows is not for people
 	x.done, errs[4] = client.Done(ctx)
 	x.waits, errs[5] = client.Waits(ctx)
 	if x.unknown() {

@@ -76,7 +76,7 @@ func coordinate(ctx context.Context, p *Process, prob *job.Problem, at job.Place
 	store := job.Checkpoints{Settings: &p.Settings, Problem: prob, FS: at.FS, Dir: at.Dir, Name: p.called(), Forgets: at.Forgets(), Log: p.log}
 	protects := p.Protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Terms: prob.Terms(), TLS: p.Creds, Log: p.log,
+		Etcd: client, ID: candidate(), Gone: gone, Terms: prob.Terms(), TLS: p.Creds, Log: p.log,
 		Newest: func(ctx context.Context, asks recovery.Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 			select {
 			case <-usable:
