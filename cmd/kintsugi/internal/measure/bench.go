@@ -62,6 +62,7 @@ func BenchCommand() *cobra.Command {
 		benchCheckpointCommand(),
 		benchCodecCommand(),
 		train.EndsTrainings(benchConsistencyCommand()),
+		train.EndsTrainings(benchDrawnCommand()),
 		train.EndsTrainings(benchAlarmsCommand()),
 		benchEngineCommand(),
 		train.EndsTrainings(benchFailoverCommand()),
@@ -85,7 +86,7 @@ func BenchCommand() *cobra.Command {
 // counted are the flags of measurements that are counts, with the largest sensible value: each
 // counted thing needs memory or a process.
 var counted = map[string]int{
-	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "trials": 1 << 16, "workers": 1 << 12,
+	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "runs": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "trials": 1 << 16, "workers": 1 << 12,
 }
 
 // listed are the flags of measurements that must not be empty lists.

@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+)
+
+// Question: do settings and faults break a promise together that nobody has thought of together?
+// Runs have settings and faults that are drawn, and some are killed as a whole and resumed. The
+// claim that could be false: each makes all its steps, its checkpoint is whole, and it keeps what
+// its own settings promise. In particular it ends with the parameters of the undisturbed run, to
+// the last bit, if every step has counted the same gradients.
+
+// DrawnConfig configures RunDrawn.
+type DrawnConfig struct {
+	Runs     int
+	From     int // number of the first run
+	Seed     uint64
+	Binary   string
+	Progress io.Writer
+}
+
+// DrawnRow is one run.
+type DrawnRow struct {
+	Name        string        `json:"name"`
+	Seed        uint64        `json:"seed"`
+	Number      int           `json:"run"`
+	Flags       string        `json:"flags"`
+	Interrupted record.Number `json:"interrupted_seconds"` // after which the whole run was killed; unknown: it was not
+	Failures    int           `json:"failures"`
+	Longest     record.Number `json:"longest_recovery_seconds"` // from a failure to the next step; unknown: no step came after one
+	Lost        uint64        `json:"lost_steps"`
+	Bits        string        `json:"parameters"`      // checksum over all bits of the final parameters
+	CalmBits    string        `json:"calm_parameters"` // of the undisturbed run; empty: they may be others
+	Broken      []string      `json:"broken_promises"`
+	Kept        string        `json:"folder,omitempty"` // the run's folder, if a promise was broken
+}
+
+// drawnResult is what is known of a run that has ended.
+type drawnResult struct {
+	summary     record.Summary
+	interrupted bool
+	damaged     int // places in its checkpoint
+	bits        string
+}
+
+// RunDrawn makes the runs, one after the other. A run that breaks a promise keeps its folder; that
+// is not an error.
+func RunDrawn(ctx context.Context, cfg DrawnConfig) ([]DrawnRow, error) {
+	var rows []DrawnRow
+	for n := cfg.From; n < cfg.From+cfg.Runs; n++ {
+		row, err := cfg.one(ctx, n)
+		if err != nil {
+			return rows, fmt.Errorf("run %d of seed %d: %w", n, cfg.Seed, err)
+		}
+		said := "ok"
+		if len(row.Broken) > 0 {
+			said = strings.Join(row.Broken, "; ") + ": see " + row.Kept
+		}
+		fmt.Fprintf(cfg.Progress, "run %d of seed %d: %s: %d failures, next step after %.2f s at most, %d steps lost: %s\n",
+			n, cfg.Seed, row.Flags, row.Failures, row.Longest, row.Lost, said)
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// one makes run number n, and the undisturbed run if it must have the same parameters.
+func (cfg *DrawnConfig) one(ctx context.Context, n int) (row DrawnRow, err error) {
+	d := Draw(cfg.Seed, n)
+	dir, err := os.MkdirTemp("", "kintsugi-drawn-")
+	if err != nil {
+		return row, err
+	}
+	defer func() {
+		if len(row.Broken) == 0 {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	row = DrawnRow{Name: "drawn", Seed: cfg.Seed, Number: n, Flags: d.String(), Kept: dir, Longest: record.Unknown(), Interrupted: record.Unknown()}
+	var got drawnResult
+	if got, row.Broken, err = cfg.run(ctx, filepath.Join(dir, "run"), d); err != nil || len(row.Broken) > 0 {
+		return row, err
+	}
+	if got.interrupted {
+		row.Interrupted = record.Number(d.Interrupt.Seconds())
+	}
+	row.Failures, row.Bits = len(got.summary.Failures), got.bits
+	for _, f := range got.summary.Failures {
+		if row.Lost += f.LostSteps; f.RecoverySeconds.Known() && (!row.Longest.Known() || row.Longest < f.RecoverySeconds) {
+			row.Longest = f.RecoverySeconds
+		}
+	}
+	row.Broken = d.broken(got)
+	if d.repeats(got) {
+		calm := &Drawn{Settings: d.Settings, steps: d.steps}
+		was, broken, err := cfg.run(ctx, filepath.Join(dir, "calm"), calm)
+		if err != nil {
+			return row, err
+		}
+		if row.CalmBits = was.bits; len(broken) > 0 {
+			row.Broken = append(row.Broken, fmt.Sprintf("undisturbed, %s", strings.Join(broken, "; ")))
+		} else if got.bits != was.bits {
+			row.Broken = append(row.Broken, fmt.Sprintf("its parameters are %s, those of the undisturbed run %s", got.bits, was.bits))
+		}
+	}
+	if len(row.Broken) == 0 {
+		row.Kept = ""
+	}
+	return row, nil
+}
+
+// broken returns which promises a run has broken, apart from that of its parameters.
+func (d *Drawn) broken(got drawnResult) (list []string) {
+	s := got.summary
+	if s.Reason != kintsugi.AllSteps || s.Steps != uint64(d.steps) {
+		list = append(list, fmt.Sprintf("it ended at step %d of %d: %s", s.Steps, d.steps, s.Reason))
+	}
+	if got.damaged > 0 {
+		list = append(list, fmt.Sprintf("its checkpoint has %d damaged places", got.damaged))
+	}
+	if !d.keepsSteps() || got.interrupted {
+		return list
+	}
+	for _, f := range s.Failures {
+		if f.LostSteps > 0 {
+			list = append(list, fmt.Sprintf("the failure of %s at step %d took back %d steps", f.Part, f.Step, f.LostSteps))
+		}
+	}
+	return list
+}
+
+// keepsSteps reports whether no step may be taken back: each server finds its shard in memory
+// outside its process.
+func (d *Drawn) keepsSteps() bool {
+	return !d.loses && (d.recovery == "stateless" || d.recovery == "gold" && d.replicas <= 1)
+}
+
+// repeats reports whether the run must have ended with the parameters of the undisturbed one: its
+// steps have counted the gradients of all workers, on the same parameters, and nothing that workers
+// have left out of what they sent was lost.
+func (d *Drawn) repeats(got drawnResult) bool {
+	s := got.summary
+	switch d.recovery {
+	case "scar", "chain:paper,20": // a shard comes back older than the others
+		return false
+	}
+	for _, f := range s.Failures {
+		if f.PartialChunks > 0 {
+			return false
+		}
+	}
+	whole := s.UsefulGradients == uint64(d.steps*d.workers)
+	return d.synchronous && whole && !(d.lossy && (s.ResidualsLost > 0 || got.interrupted))
+}
+
+// run makes a run in a folder. Broken says in which way it did not end in order.
+func (cfg *DrawnConfig) run(ctx context.Context, out string, d *Drawn) (got drawnResult, broken []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
+	defer cancel()
+	flags := append([]string{"--eval-every", "1000000"}, d.Settings...)
+	for _, f := range d.Faults {
+		flags = append(flags, "--fault", f)
+	}
+	c, err := startTrain(cfg.Binary, out, flags)
+	if err != nil {
+		return got, nil, err
+	}
+	if d.Interrupt > 0 {
+		select {
+		case <-c.ended:
+		case <-ctx.Done():
+		case <-time.After(d.Interrupt):
+			got.interrupted = true
+			c.signal(syscall.SIGKILL)
+			<-c.ended
+			if c, err = startChild(cfg.Binary, "train", "--resume", out, "--log-level", "error"); err != nil {
+				return got, nil, err
+			}
+		}
+	}
+	if err := c.wait(ctx); err != nil {
+		if ctx.Err() != nil && context.Cause(ctx) != errStuck {
+			return got, nil, err
+		}
+		said := strings.TrimSpace(c.printed.String())
+		return got, []string{fmt.Sprintf("it ended with %v: %s", err, said[max(0, len(said)-500):])}, nil
+	}
+	run, err := record.ReadRun(out)
+	if err != nil {
+		return got, nil, err
+	}
+	got.summary = run.Summary
+	report, err := ckpt.Verify(ctx, vfs.OS{}, filepath.Join(out, "checkpoints"), nil)
+	if err != nil {
+		return got, nil, err
+	}
+	got.damaged = len(report.Damage)
+	_, got.bits, err = finalBits(ctx, out)
+	return got, nil, err
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+)
+
+// Drawn is a run whose settings and faults are drawn.
+type Drawn struct {
+	Settings  []string // flags of train
+	Faults    []string
+	Interrupt time.Duration // after which the whole run is killed with SIGKILL, and then resumed; 0: it is not
+
+	servers, workers, steps int
+	synchronous             bool // each step counts a gradient of every worker that is there
+	recovery                string
+	replicas                int  // 0: as many as the recovery has by itself
+	lossy                   bool // gradients are sent with errors, which workers add to the next ones
+	loses                   bool // a fault also takes what is outside the process
+}
+
+// Draw draws run number n with a seed. The result depends on nothing else.
+func Draw(seed uint64, n int) *Drawn {
+	rng := rand.New(rand.NewPCG(seed, uint64(n)))
+	d := &Drawn{servers: oneOf(rng, 1, 2, 2, 3, 4), workers: oneOf(rng, 1, 2, 3, 4, 6)}
+	model := oneOf(rng, "mlr", "mlp", "mlp", "lenet", "charlm", "mf")
+	d.steps = oneOf(rng, 80, 150, 300)
+	if model == "charlm" {
+		d.steps = oneOf(rng, 30, 60)
+	}
+	d.set("model", model)
+	d.set("servers", strconv.Itoa(d.servers))
+	d.set("workers", strconv.Itoa(d.workers))
+	d.set("steps", strconv.Itoa(d.steps))
+	d.set("seed", strconv.Itoa(1+rng.IntN(99)))
+	d.set("checkpoint-every", oneOf(rng, "10", "37", "50", "auto"))
+	d.drawSteps(rng, model)
+	d.drawRecovery(rng)
+	for range rng.IntN(4) {
+		d.drawFault(rng)
+	}
+	if rng.IntN(4) == 0 {
+		d.Interrupt = time.Duration(500+rng.IntN(3000)) * time.Millisecond
+		d.set("gradient-time", "10ms") // so that it is not over by then
+	}
+	return d
+}
+
+func oneOf[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+// set adds a flag.
+func (d *Drawn) set(name, value string) { d.Settings = append(d.Settings, "--"+name, value) }
+
+// drawSteps draws which gradients count, how they travel, and what is done with them.
+func (d *Drawn) drawSteps(rng *rand.Rand, model string) {
+	consistency := oneOf(rng, "bsp", "bsp", "bsp", "bsp", "backup:1", "async", "ssp:2", "rennala:2", "dbw", "bdbw", "adasync")
+	if consistency == "backup:1" && d.workers == 1 {
+		consistency = "bsp" // nobody would be left to wait for
+	}
+	d.synchronous = consistency == "bsp"
+	d.set("consistency", consistency)
+	codec := oneOf(rng, "fp32", "fp32", "fp32", "fp32+auto", "bf16", "fp16", "int8", "int8:stochastic", "int8+s2", "sign", "topk:0.05", "powersgd:2")
+	if model != "mf" { // its gradients are a few rows, and have a codec of their own
+		d.lossy = codec != "fp32" && codec != "fp32+auto"
+		d.set("codec", codec)
+		if rng.IntN(2) == 0 {
+			d.set("optimizer", oneOf(rng, "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"))
+		}
+		if rng.IntN(5) == 0 {
+			d.set("clip-norm", "1")
+		}
+	}
+	d.set("pull", oneOf(rng, "fp32", "fp32", "fp32", "bf16", "delta"))
+	d.set("wire", oneOf(rng, "auto", "auto", "grpc"))
+	if rng.IntN(5) == 0 {
+		d.set("threads", "2")
+	}
+}
+
+func (d *Drawn) drawRecovery(rng *rand.Rand) {
+	d.recovery = oneOf(rng, "gold", "gold", "gold", "auto", "chain", "chain:next", "chain:paper,20", "checkpoint", "scar", "stateless")
+	switch {
+	case d.servers == 1 && (d.recovery == "chain" || d.recovery == "chain:paper,20"), d.servers < 3 && d.recovery == "chain:next":
+		d.recovery = "gold" // a chain needs more servers
+	}
+	d.set("recovery", d.recovery)
+	if d.recovery == "gold" && d.servers > 1 && rng.IntN(3) == 0 {
+		d.replicas = 2
+		d.set("replicas", "2")
+	}
+	if rng.IntN(3) == 0 {
+		d.set("move-after", oneOf(rng, "1s", "3s", "never"))
+	}
+}
+
+// drawFault adds a fault.
+func (d *Drawn) drawFault(rng *rand.Rand) {
+	f := launch.Fault{Kind: oneOf(rng, launch.Kill, launch.Kill, launch.Kill, launch.Lose, launch.Notice, launch.Pause, launch.Slow)}
+	f.Part.Role = oneOf(rng, launch.Server, launch.Server, launch.Server, launch.Worker, launch.Coordinator)
+	switch {
+	case f.Kind == launch.Lose:
+		f.Part.Role, d.loses = launch.Server, true
+	case f.Kind == launch.Slow:
+		f.Part.Role, f.Factor = launch.Worker, 3
+	case f.Kind == launch.Notice && f.Part.Role == launch.Coordinator:
+		f.Kind = launch.Kill
+	}
+	f.At.Step = kintsugi.Step(1 + rng.IntN(d.steps-1))
+	states, most := []string(nil), 0
+	switch f.Part.Role {
+	case launch.Server:
+		f.Part.Index, states, most = rng.IntN(d.servers), launch.ServerStates(), 6
+	case launch.Worker:
+		f.Part.Index, states, most = rng.IntN(d.workers), launch.WorkerStates(), 30
+	}
+	switch f.Kind {
+	case launch.Kill:
+		if states != nil && rng.IntN(2) == 0 {
+			f.At = launch.Moment{State: oneOf(rng, states...), Times: 1 + rng.IntN(most)}
+			break
+		}
+		f.For = oneOf(rng, 0, 0, time.Second, 2*time.Second, 4*time.Second)
+	case launch.Lose:
+		f.For = oneOf(rng, 0, time.Second, 2*time.Second)
+	case launch.Pause:
+		f.For = oneOf(rng, 300*time.Millisecond, 2*time.Second, 6*time.Second)
+	}
+	d.Faults = append(d.Faults, f.String())
+}
+
+// String returns the settings and faults as a command line of train has them.
+func (d *Drawn) String() (s string) {
+	for i := 0; i < len(d.Settings); i += 2 {
+		s += fmt.Sprintf("%s %s ", d.Settings[i], d.Settings[i+1])
+	}
+	for _, f := range d.Faults {
+		s += fmt.Sprintf("--fault %q ", f)
+	}
+	return s[:len(s)-1]
+}

@@ -1,0 +1,78 @@
+package measure
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
+)
+
+func benchDrawnCommand() *cobra.Command {
+	cfg, format := bench.DrawnConfig{}, ""
+	cmd := &cobra.Command{
+		Use: "drawn", Short: "Draw the settings and the faults of runs, and check what each promises", Args: cli.NoArgs,
+		Long: "Drawn makes small runs, one after the other. The settings and the faults of each are drawn; some runs are killed as a whole and resumed.\n" +
+			"Each must make all its steps and leave a whole checkpoint. Where servers find what they held, no step may be taken back. If each step has\n" +
+			"counted all gradients, the parameters must be those of the same run without faults, to the last bit. A run that breaks a promise keeps its\n" +
+			"folder.",
+		Example: "  kintsugi bench drawn --runs 50\n  kintsugi bench drawn --seed 1 --from 17 --runs 1     # that run again; it may meet its faults at other moments",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.Runs < 1 || cfg.From < 1 {
+				return fmt.Errorf("%w: bench drawn needs a run; the first one has the number 1", kintsugi.ErrUsage)
+			}
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			var err error
+			if cfg.Binary, err = os.Executable(); err != nil {
+				return err
+			}
+			cfg.Progress = cmd.ErrOrStderr()
+			rows, err := bench.RunDrawn(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if err := printRows(cmd.OutOrStdout(), format, rows, drawnTable, drawnLine); err != nil {
+				return err
+			}
+			broke, same := 0, 0
+			for _, r := range rows {
+				broke += min(len(r.Broken), 1)
+				if r.CalmBits != "" && r.Bits == r.CalmBits {
+					same++
+				}
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d runs, drawn with seed %d: %d had to end with the parameters of the undisturbed run, and did\n", len(rows), cfg.Seed, same)
+			if broke > 0 {
+				return fmt.Errorf("%d of %d runs broke a promise", broke, len(rows))
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&cfg.Runs, "runs", 20, "runs")
+	f.IntVar(&cfg.From, "from", 1, "number of the first run of the seed")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of settings and faults")
+	f.StringVar(&format, "format", "text", "text, json or benchfmt")
+	return cmd
+}
+
+const drawnTable = "RUN\tKILLED AS A WHOLE\tFAILURES\tNEXT STEP AFTER, AT MOST\tSTEPS LOST\tPARAMETERS\tPROMISES\tFLAGS"
+
+func drawnLine(r bench.DrawnRow) (text, benchfmt string) {
+	bits := "–"
+	switch {
+	case r.CalmBits != "" && r.Bits == r.CalmBits:
+		bits = "same bits"
+	case r.CalmBits != "":
+		bits = "OTHER BITS"
+	}
+	return fmt.Sprintf("%d\t%.2f s\t%d\t%.3f s\t%d\t%s\t%s\t%s", r.Number, r.Interrupted, r.Failures, r.Longest, r.Lost, bits, cmp.Or(strings.Join(r.Broken, "; "), "kept"), r.Flags),
+		fmt.Sprintf("%s %d %.4f longest-s %d lost-steps %d broken", benchName(fmt.Sprintf("%s/%d/%d", r.Name, r.Seed, r.Number)), 1, r.Longest, r.Lost, len(r.Broken))
+}
