@@ -71,7 +71,8 @@
 //	every process dies         A new start goes on from the view in etcd. If etcd is  TestARestartedCoordinatorContinuesFromTheViewInEtcd,
 //	                           gone too, it goes on from the newest checkpoint.       roster: nothing_saved.txt
 //	the coordinator dies       Training goes on in the current view. The next         TestTheNextCoordinatorTakesOverAndSeesWhatItMissed
-//	                           coordinator sees what happened meanwhile.
+//	                           coordinator sees what happened meanwhile. On the same  TestACoordinatorDoesNotWaitForADeadOne,
+//	                           machine it does not wait for the lease.                etcd: TestNobodyWaitsForACandidateThatIsKnownToBeDead
 //	etcd dies and is back      Training goes on in the current view. Leases live on,  TestTheCoordinatorOutlivesARestartOfEtcd,
 //	                           and a failover waits.                                  etcd: TestARegistrationSurvivesARestartOfEtcdWithoutALapse
 //	etcd loses its data        Processes learn that they are forgotten and end. When  TestARunWhoseEtcdLosesItsDataGoesOnFromItsCheckpoint,
