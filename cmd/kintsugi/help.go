@@ -31,7 +31,7 @@ var topics = []topic{
 	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},
 	{"What computes", []string{"device", "server-device", "threads", "blas", "blas-threads", "kernels", "engine"}},
 	{"This process", []string{"run", "index", "listen", "end-with-run", "control"}},
-	{"The run", []string{"out", "resume", "config", "fault", "etcd", "etcd-wait", "metrics", "price", "store-limit", "gradient-time", "log-level", "help"}},
+	{"The run", []string{"out", "resume", "config", "fault", "etcd", "etcd-wait", "metrics", "tensorboard", "price", "store-limit", "gradient-time", "log-level", "help"}},
 }
 
 // fewFlags is the number of flags up to which no headings are needed.

@@ -46,6 +46,7 @@ type Run struct {
 	whole   int64  // bytes of events.jsonl up to the end of the last complete line
 	account *Account
 	outline bool
+	tell    func(Event)    // of Scan; nil: nobody asks
 	saves   map[uint32]int // in an outline: by shard, the index of its newest checkpoint
 }
 
@@ -59,14 +60,18 @@ func Has(dir string) bool {
 // lines that are incomplete, or of an unknown kind from a later version. If the format is a later
 // version, the error wraps kintsugi.ErrOtherModel; if the directory has no events,
 // kintsugi.ErrUsage.
-func ReadRun(dir string) (*Run, error) { return readRun(dir, false) }
+func ReadRun(dir string) (*Run, error) { return readRun(dir, &Run{}) }
 
 // ReadOutline is like ReadRun, but its memory does not grow with the number of steps. Of the steps
 // it has First, Newest and Outline, and of each shard's saves in the running checkpoint the newest.
 // That is enough for the report.
-func ReadOutline(dir string) (*Run, error) { return readRun(dir, true) }
+func ReadOutline(dir string) (*Run, error) { return readRun(dir, &Run{outline: true}) }
 
-func readRun(dir string, outline bool) (*Run, error) {
+// Scan is ReadOutline, and calls f with each event, in order. f must not keep the events.
+func Scan(dir string, f func(Event)) (*Run, error) { return readRun(dir, &Run{outline: true, tell: f}) }
+
+// readRun reads the run in dir into run.
+func readRun(dir string, run *Run) (*Run, error) {
 	f, segments, err := openEvents(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read run %q: it holds no %s; name the directory that --out named: %w", dir, eventsFile, kintsugi.ErrUsage)
@@ -74,7 +79,7 @@ func readRun(dir string, outline bool) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read run: %w", err)
 	}
-	run := &Run{Dir: dir, account: &Account{}, outline: outline}
+	run.Dir, run.account = dir, &Account{}
 	for _, s := range segments {
 		if err = run.readSegment(s); err != nil {
 			break
@@ -140,6 +145,9 @@ func (run *Run) readEvents(f io.Reader) error {
 				return fmt.Errorf("its format is %d and this version reads up to %d; %w: %w", h.Format, Format, errFormat, kintsugi.ErrOtherModel)
 			}
 			run.add(e)
+			if run.tell != nil {
+				run.tell(e)
+			}
 		}
 		if b.err != nil {
 			return b.err

@@ -60,7 +60,7 @@ type Recorder struct {
 	packing sync.WaitGroup
 	packs   sync.Mutex // at most one goroutine compresses at a time
 	err     error
-	tell    func(Event) // see Tell; may be nil
+	tell    []func(Event) // see Tell
 }
 
 // Create makes the run directory dir, which must not exist or must be empty, and records the
@@ -257,10 +257,10 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 		r.run.add(d)
 		r.write(d)
 	}
-	if r.tell != nil {
-		r.tell(e)
+	for _, tell := range r.tell {
+		tell(e)
 		for _, d := range recoveries {
-			r.tell(d)
+			tell(d)
 		}
 	}
 	_, isStep := e.(*Step)
@@ -274,12 +274,13 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	return recoveries
 }
 
-// Tell makes f be called for each event from now on, in order. The first call has a Header with the
-// time of second zero. f must not use the Recorder, nor keep the events.
+// Tell makes f be called for each event from now on, in order, like others that Tell was called
+// for. The first call has a Header with the time of second zero. f must not use the Recorder, nor
+// keep the events.
 func (r *Recorder) Tell(f func(Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tell = f
+	r.tell = append(r.tell, f)
 	f(&Header{Start: r.start})
 }
 

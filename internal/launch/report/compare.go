@@ -184,6 +184,9 @@ func namesOf(runs []*record.Run) []string {
 	return names
 }
 
+// looking are the settings of how a run is looked at. They tell no runs apart.
+var looking = []string{"log-level", "metrics", "tensorboard"}
+
 // tellApart returns the settings that all runs share, and the settings of each run that differ. A
 // run whose settings cannot be parsed has none.
 func tellApart(runs []*record.Run) (common []setting, differ []string) {
@@ -207,6 +210,9 @@ func tellApart(runs []*record.Run) (common []setting, differ []string) {
 		first, ok := values[0][name]
 		if !slices.ContainsFunc(values, func(v map[string]string) bool { value, has := v[name]; return has != ok || value != first }) {
 			common = append(common, setting{name, first})
+			continue
+		}
+		if slices.Contains(looking, name) {
 			continue
 		}
 		for i, v := range values {

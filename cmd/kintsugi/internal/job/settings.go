@@ -259,7 +259,7 @@ func OfTrain(name string) bool {
 
 // TrainFlags are the flags of train that are no settings of a run.
 var TrainFlags = []string{
-	"config", "etcd", "eval-every", "fault", "keep-best", "metrics", "notice", "notice-endpoint", "out", "patience", "price", "resume", "store", "tls", "until",
+	"config", "etcd", "eval-every", "fault", "keep-best", "metrics", "notice", "notice-endpoint", "out", "patience", "price", "resume", "store", "tensorboard", "tls", "until",
 }
 
 // Dump writes the current value of every flag, except those in skip, as YAML that LoadFile reads.

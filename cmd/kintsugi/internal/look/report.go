@@ -9,25 +9,38 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/tensorboard"
 )
 
 // ReportCommand returns the command that draws the pages of runs.
 func ReportCommand() *cobra.Command {
-	var out string
+	out, figures := "", false
 	cmd := &cobra.Command{
 		Use: "report DIR...", Short: "Draw the report of a run anew from its events, or compare runs",
 		Long: "Report draws the report of a run anew from its events, into the run's folder or the file of --out. For several runs it draws one page that\n" +
 			"compares them: the settings in which they differ, their results, and their losses over steps and over time.",
-		Example: "  kintsugi report runs/mnist\n  kintsugi report runs/fp32 runs/int8 runs/topk --out codecs.html",
+		Example: "  kintsugi report runs/mnist\n  kintsugi report runs/* --tensorboard; tensorboard --logdir runs\n  kintsugi report runs/fp32 runs/int8 runs/topk --out codecs.html",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			page, err := drawReport(args, out)
-			if err == nil {
-				fmt.Fprintln(cmd.OutOrStdout(), page)
+			if err != nil {
+				return err
 			}
-			return err
+			fmt.Fprintln(cmd.OutOrStdout(), page)
+			if !figures {
+				return nil
+			}
+			for _, dir := range args {
+				path, err := tensorboard.Write(dir)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), path)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "file for the page (default report.html in the run's folder, or compare.html in this one for several runs)")
+	cmd.Flags().BoolVar(&figures, "tensorboard", false, "also write the figures of each run to its folder for TensorBoard, as train's --tensorboard does during the run")
 	return cmd
 }
 

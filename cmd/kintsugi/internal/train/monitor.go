@@ -41,6 +41,7 @@ const metricsUsage = "host:port that serves metrics for Prometheus at /metrics, 
 type monitor struct {
 	Out       string
 	Metrics   string
+	Figures   bool // for TensorBoard
 	EvalEvery uint64
 	Price     string
 	early
@@ -55,6 +56,7 @@ func MonitorCommand() *cobra.Command {
 		func(_ *role.Process, f *pflag.FlagSet) {
 			f.StringVar(&m.Out, "out", "", "folder for the run's events, summary and report; a folder that has some is continued (default runs/RUN)")
 			f.StringVar(&m.Metrics, "metrics", "", metricsUsage)
+			f.BoolVar(&m.Figures, "tensorboard", false, figuresUsage)
 			f.Uint64Var(&m.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set in this process; 0 means none")
 			m.early.register(f)
 			f.StringVar(&m.Price, "price", "", "what nodes cost, for the bill, as for train")
@@ -122,6 +124,9 @@ func (m *monitor) run(ctx context.Context, p *role.Process, stdout io.Writer) er
 	if n := len(evaluations); n > 0 {
 		w.evaluation = evaluations[n-1]
 	}
+	if err := w.drawFigures(m.Figures, m.Out); err != nil {
+		return err
+	}
 	done, err := m.follow(ctx, w, lis, there)
 	w.mu.Lock()
 	w.display.Close(w.meter.At(time.Now()))
@@ -134,6 +139,7 @@ func (m *monitor) run(ctx context.Context, p *role.Process, stdout io.Writer) er
 		reason = "its monitor was ended; the run goes on"
 	}
 	run, recErr := rec.Finish(time.Now(), reason)
+	recErr = errors.Join(recErr, w.drawn())
 	page, drawErr := report.DrawRun(run)
 	w.print(stdout, run.Summary, done, "", page)
 	return errors.Join(err, recErr, drawErr)
@@ -150,7 +156,7 @@ func (m *monitor) record(ctx context.Context, p *role.Process, prob *job.Problem
 	if record.Has(m.Out) {
 		return record.Resume(m.Out, h, func(earlier *record.Run) bool { return wentOn(ctx, earlier, client, p.Creds) })
 	}
-	rec, err := record.Create(m.Out, job.Dump(p.Flags, "out", "metrics", "etcd", "run", "tls", "eval-every", "until", "patience", "keep-best"), h)
+	rec, err := record.Create(m.Out, job.Dump(p.Flags, "out", "metrics", "tensorboard", "etcd", "run", "tls", "eval-every", "until", "patience", "keep-best"), h)
 	return rec, nil, err
 }
 

@@ -62,6 +62,9 @@ func (r *run) main(ctx context.Context) error {
 		log.Warn(r.passed)
 	}
 	r.endsEarly(&r.early, r.Out, r.earlier)
+	if err := r.drawFigures(r.Figures, r.Out); err != nil {
+		return err
+	}
 	done, err := r.train(ctx)
 	if err == nil {
 		err = r.final(ctx, done)
@@ -74,6 +77,7 @@ func (r *run) main(ctx context.Context) error {
 	r.display.Close(r.meter.At(time.Now()))
 	r.mu.Unlock()
 	run, recErr := r.rec.Finish(time.Now(), reason)
+	recErr = errors.Join(recErr, r.drawn())
 	page, drawErr := report.DrawRun(run)
 	r.print(r.stdout, run.Summary, done, r.Out, page)
 	if err == nil && !record.Has(r.Out) { // the run's folder is gone; do not report the consequences
@@ -261,7 +265,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	}
 	store := []string{"--store", where}
 	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
-		_, err := w.Write(job.Dump(r.Flags, "out", "resume", "etcd", "store", "fault", "eval-every", "until", "patience", "keep-best", "price", "metrics", "notice", "notice-endpoint"))
+		_, err := w.Write(job.Dump(r.Flags, "out", "resume", "etcd", "store", "fault", "eval-every", "until", "patience", "keep-best", "price", "metrics", "tensorboard", "notice", "notice-endpoint"))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)

@@ -38,6 +38,7 @@ type Training struct {
 	Etcd      []string
 	Price     string
 	Metrics   string
+	Figures   bool // for TensorBoard
 	early
 	role.Notices
 	job.Security
@@ -54,6 +55,7 @@ func (t *Training) Register(f *pflag.FlagSet) {
 	t.Security.Register(f)
 	f.StringVar(&t.Price, "price", "", "price of nodes, for the bill: "+cost.Forms+", such as server=0.096/0.035,worker=0.526/0.158 (default: unknown, and the bill is in node-seconds)")
 	f.StringVar(&t.Metrics, "metrics", "", metricsUsage)
+	f.BoolVar(&t.Figures, "tensorboard", false, figuresUsage)
 	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags override it")
 	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
 	f.StringVar(&t.Resume, "resume", "", "continue the run in this folder, from its newest checkpoint")

@@ -17,6 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/gauges"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/tensorboard"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/worker"
@@ -36,6 +37,7 @@ type watcher struct {
 	log     *slog.Logger
 	display *launch.Display
 	gauges  *gauges.Run
+	figures *tensorboard.Live // nil: nobody wants them
 	client  *etcd.Client
 	creds   *mtls.Credentials // nil: plain TCP
 
