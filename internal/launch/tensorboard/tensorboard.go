@@ -65,6 +65,10 @@ func (w *Writer) Add(e record.Event) {
 			w.scalars(e.Seconds, e.Step, []scalar{{"checkpoint/bytes", float64(e.Bytes)}, {"checkpoint/seconds", e.TookSeconds}})
 		}
 	case *record.Recovery:
+		if e.LostSteps > 0 && e.CaughtUpSeconds.Known() { // it was recorded before, when steps went on
+			w.scalars(e.Seconds, w.last, []scalar{{"failure/made_up_seconds", float64(e.CaughtUpSeconds)}})
+			break
+		}
 		w.scalars(e.Seconds, w.last, []scalar{{"failure/recovery_seconds", e.RecoverySeconds}, {"failure/lost_steps", float64(e.LostSteps)}})
 	case *record.Exposure:
 		worst := record.Unknown()

@@ -117,7 +117,8 @@ func TestFiguresOfAStep(t *testing.T) {
 	w.Add(at(&record.Checkpoint{Line: 1, Step: 1, Bytes: 7, TookSeconds: 0.5}, 12))
 	w.Add(at(&record.Checkpoint{Line: 1, Step: 1, Bytes: 9, Running: true}, 12))
 	w.Add(at(&record.Checkpoint{Line: 1, Step: 1, Bytes: 9, Error: "full"}, 12))
-	w.Add(at(&record.Recovery{RecoverySeconds: 0.125, LostSteps: 5}, 13))
+	w.Add(at(&record.Recovery{RecoverySeconds: 0.125, LostSteps: 5, CaughtUpSeconds: record.Unknown()}, 13))
+	w.Add(at(&record.Recovery{RecoverySeconds: 0.125, LostSteps: 5, CaughtUpSeconds: 0.5}, 13.5))
 	w.Add(at(&record.Exposure{Step: 1, Servers: []record.ServerCost{{Steps: 3}, {Steps: record.Unknown()}, {Steps: 6}, {Steps: 2}}}, 14))
 	w.Add(at(&record.Exposure{Step: 1, Servers: []record.ServerCost{{Steps: record.Unknown()}}}, 15))
 	w.Add(&record.Note{})
@@ -134,7 +135,7 @@ func TestFiguresOfAStep(t *testing.T) {
 		"wire/pushed_bytes_per_second": {{1, 100 / 0.75, z + 10}}, "wire/pulled_bytes_per_second": {{1, 0, z + 10}},
 		"test/loss":        {{1, 4, z + 11}},
 		"checkpoint/bytes": {{1, 7, z + 12}}, "checkpoint/seconds": {{1, 0.5, z + 12}},
-		"failure/recovery_seconds": {{1, 0.125, z + 13}}, "failure/lost_steps": {{1, 5, z + 13}}, "failure/at_risk_steps": {{1, 6, z + 14}},
+		"failure/recovery_seconds": {{1, 0.125, z + 13}}, "failure/lost_steps": {{1, 5, z + 13}}, "failure/made_up_seconds": {{1, 0.5, z + 13.5}}, "failure/at_risk_steps": {{1, 6, z + 14}},
 	}
 	for tag := range maps.Keys(want) {
 		for i := range want[tag] {
