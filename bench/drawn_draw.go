@@ -18,6 +18,7 @@ type Drawn struct {
 
 	servers, workers, steps int
 	synchronous             bool // each step counts a gradient of every worker that is there
+	late                    bool // gradients count however late they are, or a few steps late
 	recovery                string
 	replicas                int  // 0: as many as the recovery has by itself
 	lossy                   bool // gradients are sent with errors, which workers add to the next ones
@@ -62,7 +63,7 @@ func (d *Drawn) drawSteps(rng *rand.Rand, model string) {
 	if consistency == "backup:1" && d.workers == 1 {
 		consistency = "bsp" // nobody would be left to wait for
 	}
-	d.synchronous = consistency == "bsp"
+	d.synchronous, d.late = consistency == "bsp", consistency == "async" || consistency == "ssp:2"
 	d.set("consistency", consistency)
 	codec := oneOf(rng, "fp32", "fp32", "fp32", "fp32+auto", "bf16", "fp16", "int8", "int8:stochastic", "int8+s2", "sign", "topk:0.05", "powersgd:2")
 	if model != "mf" { // its gradients are a few rows, and have a codec of their own
@@ -95,6 +96,14 @@ func (d *Drawn) drawRecovery(rng *rand.Rand) {
 	}
 	if rng.IntN(3) == 0 {
 		d.set("move-after", oneOf(rng, "1s", "3s", "never"))
+	}
+	switch outage := oneOf(rng, "", "wait", "continue"); {
+	case !d.late || outage == "": // without late gradients, workers wait
+	case outage == "continue":
+		d.set("outage", outage)
+		d.set("kept", oneOf(rng, "local", "decay", "average", "sum"))
+	default:
+		d.set("outage", outage)
 	}
 }
 
