@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -47,16 +48,21 @@ func tuneRateCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	t.Register(f)
+	f.VisitAll(func(flag *pflag.Flag) { flag.Hidden = !slices.Contains(ofPasses, flag.Name) })
 	f.Float64Var(&t.cfg.Low, "low", 1e-5, "first learning rate")
 	f.Float64Var(&t.cfg.High, "high", 10, "last learning rate")
 	f.IntVar(&t.cfg.Seeds, "seeds", 3, "passes")
 	f.StringVar(&t.format, "format", "text", "text, json or benchfmt")
-	for _, name := range []string{"resume", "fault", "eval-every", "until", "patience", "keep-best", "etcd", "servers", "replicas", "consistency", "recovery", "checkpoint-every", "codec", "warmup", "decay", "learning-rate", "threads", "seed"} {
-		_ = f.MarkHidden(name) // flags of a run, which a pass does not use
-	}
 	f.Lookup("steps").Usage = "steps of a pass (default 300)"
 	f.Lookup("out").Usage = "folder for table.json and report.html (default runs/lr-TIME)"
 	return cmd
+}
+
+// ofPasses are the flags of train that a pass uses. It takes the others as well, so that it can read
+// the settings of a run.
+var ofPasses = []string{
+	"model", "data", "data-dir", "input", "program", "described", "steps", "batch", "optimizer", "rate", "momentum", "betas", "epsilon", "weight-decay",
+	"weight-decay-for", "clip-norm", "workers", "device", "blas", "blas-threads", "kernels", "engine", "out", "config",
 }
 
 func (t *tuneRate) command(cmd *cobra.Command) error {
