@@ -19,7 +19,7 @@ func ReportCommand() *cobra.Command {
 		Use: "report DIR...", Short: "Draw the report of a run anew from its events, or compare runs",
 		Long: "Report draws the report of a run anew from its events, into the run's folder or the file of --out. For several runs it draws one page that\n" +
 			"compares them: the settings in which they differ, their results, and their losses over steps and over time.",
-		Example: "  kintsugi report runs/mnist\n  kintsugi report runs/* --tensorboard; tensorboard --logdir runs\n  kintsugi report runs/fp32 runs/int8 runs/topk --out codecs.html",
+		Example: "  kintsugi report runs/mnist\n  kintsugi report runs/mnist --tensorboard\n  kintsugi report runs/fp32 runs/int8 runs/topk --out codecs.html",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			page, err := drawReport(args, out)
 			if err != nil {

@@ -20,8 +20,8 @@ func benchDrawnCommand() *cobra.Command {
 		Long: "Drawn makes small runs, one after the other. The settings and the faults of each are drawn; some runs are killed as a whole and resumed.\n" +
 			"Each must make all its steps and leave a whole checkpoint. Where servers find what they held, no step may be taken back. If each step has\n" +
 			"counted all gradients, the parameters must be those of the same run without faults, to the last bit. A run that breaks a promise keeps its\n" +
-			"folder.",
-		Example: "  kintsugi bench drawn --runs 50\n  kintsugi bench drawn --seed 1 --from 17 --runs 1     # that run again; it may meet its faults at other moments",
+			"folder. With --from and --runs 1 it is made again, though its faults may come at other moments.",
+		Example: "  kintsugi bench drawn --runs 50\n  kintsugi bench drawn --seed 1 --from 17 --runs 1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Runs < 1 || cfg.From < 1 {
 				return fmt.Errorf("%w: bench drawn needs a run; the first one has the number 1", kintsugi.ErrUsage)
