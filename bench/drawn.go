@@ -184,7 +184,12 @@ func (cfg *DrawnConfig) run(ctx context.Context, out string, d *Drawn) (got draw
 			got.interrupted = true
 			c.signal(syscall.SIGKILL)
 			<-c.ended
-			if c, err = startChild(cfg.Binary, "train", "--resume", out, "--log-level", "error"); err != nil {
+			if record.Has(out) {
+				c, err = startChild(cfg.Binary, "train", "--resume", out, "--log-level", "error")
+			} else { // it had not even begun its record
+				c, err = startTrain(cfg.Binary, out, flags)
+			}
+			if err != nil {
 				return got, nil, err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 func benchDrawnCommand() *cobra.Command {
@@ -66,13 +67,19 @@ func benchDrawnCommand() *cobra.Command {
 const drawnTable = "RUN\tKILLED AS A WHOLE\tFAILURES\tNEXT STEP AFTER, AT MOST\tSTEPS LOST\tPARAMETERS\tPROMISES\tFLAGS"
 
 func drawnLine(r bench.DrawnRow) (text, benchfmt string) {
-	bits := "–"
+	seconds := func(n record.Number, format string) string {
+		if !n.Known() {
+			return ""
+		}
+		return fmt.Sprintf(format, n)
+	}
+	bits := ""
 	switch {
 	case r.CalmBits != "" && r.Bits == r.CalmBits:
 		bits = "same bits"
 	case r.CalmBits != "":
 		bits = "OTHER BITS"
 	}
-	return fmt.Sprintf("%d\t%.2f s\t%d\t%.3f s\t%d\t%s\t%s\t%s", r.Number, r.Interrupted, r.Failures, r.Longest, r.Lost, bits, cmp.Or(strings.Join(r.Broken, "; "), "kept"), r.Flags),
+	return fmt.Sprintf("%d\t%s\t%d\t%s\t%d\t%s\t%s\t%s", r.Number, seconds(r.Interrupted, "%.2f s"), r.Failures, seconds(r.Longest, "%.3f s"), r.Lost, bits, cmp.Or(strings.Join(r.Broken, "; "), "kept"), r.Flags),
 		fmt.Sprintf("%s %d %.4f longest-s %d lost-steps %d broken", benchName(fmt.Sprintf("%s/%d/%d", r.Name, r.Seed, r.Number)), 1, r.Longest, r.Lost, len(r.Broken))
 }
