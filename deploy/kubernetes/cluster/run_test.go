@@ -128,9 +128,9 @@ func (c *cluster) stop(args ...string) {
 // summary is the outcome of a run.
 type summary struct {
 	Reason   string `json:"reason"`
-	Steps    int   `json:"steps"`
-	Rework   int   `json:"rework_steps"`
-	Failures []any `json:"failures"`
+	Steps    int    `json:"steps"`
+	Rework   int    `json:"rework_steps"`
+	Failures []any  `json:"failures"`
 }
 
 func (c *cluster) summary() (s summary) {
