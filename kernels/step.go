@@ -69,9 +69,9 @@ type Operand struct {
 // only where its comment says so. [Device].Step uses the memory until it returns and keeps none of
 // it.
 //
-// The step writes Next, NextState, Update, Broadcast and Copy. Next may be the same slice as Params or as
-// Previous, and NextState[i] the same as State[i]. Apart from that, nothing that is written may
-// overlap any other slice.
+// The step writes Next, NextState, Update, Broadcast and Copy. Next may be the same slice as Params
+// or as Previous, and NextState[i] the same as State[i]. Apart from that, nothing that is written
+// may overlap any other slice.
 type Step struct {
 	Rule    Rule
 	Scalars Scalars

@@ -184,7 +184,7 @@ func (r *Run) Add(e record.Event) {
 	case *record.Checkpoint:
 		r.saved(e)
 	case *record.Exposure:
-		r.exposed(e)
+		r.atRisk.Set(float64(e.AtRisk()))
 	case *record.Evaluation:
 		r.evaluated(e)
 	}
@@ -238,17 +238,6 @@ func (r *Run) saved(e *record.Checkpoint) {
 func (r *Run) savedAs(e *record.Checkpoint) {
 	r.savedStep.Set(float64(e.Step))
 	r.savedTime.Set(r.start + e.Seconds - e.TookSeconds)
-}
-
-func (r *Run) exposed(e *record.Exposure) {
-	worst := 0.0
-	for _, s := range e.Servers {
-		if !s.Steps.Known() {
-			worst = math.NaN() // that server may be the worst
-		}
-		worst = max(worst, float64(s.Steps))
-	}
-	r.atRisk.Set(worst)
 }
 
 func word(yes bool, one, other string) string {

@@ -224,6 +224,19 @@ type Exposure struct {
 	AgeSteps   Number `json:"checkpoint_age_steps"`
 }
 
+// AtRisk returns how many steps the loss of one server would cost, of the one whose would cost most.
+// It is not known if it is not known of some server, which may be that one.
+func (e *Exposure) AtRisk() Number {
+	worst := Number(0)
+	for _, s := range e.Servers {
+		if !s.Steps.Known() {
+			return Unknown()
+		}
+		worst = max(worst, s.Steps)
+	}
+	return worst
+}
+
 // ServerCost is what the loss of one server would cost.
 type ServerCost struct {
 	Part     string `json:"part"`

@@ -5,6 +5,7 @@
 package tensorboard
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -71,13 +72,7 @@ func (w *Writer) Add(e record.Event) {
 		}
 		w.scalars(e.Seconds, w.last, []scalar{{"failure/recovery_seconds", e.RecoverySeconds}, {"failure/lost_steps", float64(e.LostSteps)}})
 	case *record.Exposure:
-		worst := record.Unknown()
-		for _, s := range e.Servers {
-			if s.Steps.Known() && !(s.Steps <= worst) {
-				worst = s.Steps
-			}
-		}
-		w.scalars(e.Seconds, e.Step, []scalar{{"failure/at_risk_steps", float64(worst)}})
+		w.scalars(e.Seconds, e.Step, []scalar{{"failure/at_risk_steps", float64(e.AtRisk())}})
 	}
 }
 
@@ -208,13 +203,12 @@ func Write(dir string) (path string, err error) {
 	return path, nil
 }
 
-// Live writes the figures of a run while it goes on. Its methods must not be called at the same
-// time.
+// Live writes the figures of a run while it goes on. It is not safe for concurrent use.
 type Live struct {
 	*Writer
 	file    *os.File
+	buffer  *bufio.Writer
 	flushed time.Time
-	pending []byte
 }
 
 // Open creates a file in the run's folder.
@@ -227,33 +221,30 @@ func Open(dir string, now time.Time) (*Live, error) {
 		if err != nil {
 			return nil, fmt.Errorf("write for TensorBoard: %w", err)
 		}
-		l := &Live{file: f}
-		l.Writer = New(l, now)
-		return l, nil
+		buffer := bufio.NewWriter(f)
+		return &Live{Writer: New(buffer, now), file: f, buffer: buffer}, nil
 	}
 }
 
-// flushEvery is how often a file is written to at most. TensorBoard looks every few seconds.
+// flushEvery is how often a file is written to at most, unless the buffer is full. TensorBoard looks
+// every few seconds.
 const flushEvery = time.Second
 
-// Write buffers what the Writer writes.
-func (l *Live) Write(b []byte) (int, error) {
-	l.pending = append(l.pending, b...)
+// Add is Writer.Add, and lets TensorBoard see the event soon.
+func (l *Live) Add(e record.Event) {
+	l.Writer.Add(e)
 	if now := time.Now(); now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
-		return len(b), l.flush()
+		_ = l.buffer.Flush() // its error stays, and Close returns it
 	}
-	return len(b), nil
 }
 
-func (l *Live) flush() error {
-	_, err := l.file.Write(l.pending)
-	l.pending = l.pending[:0]
-	return err
-}
-
-// Close writes the rest, and returns the first error of all.
+// Close writes the rest, and returns the first error of all. The figures are then incomplete in the
+// file; the run's record has them.
 func (l *Live) Close() error {
 	err := l.Flush()
-	return cmp.Or(err, l.flush(), l.file.Close())
+	if err = cmp.Or(err, l.buffer.Flush(), l.file.Close()); err != nil {
+		return fmt.Errorf("write for TensorBoard: %w; kintsugi report with --tensorboard writes it anew from the run's record", err)
+	}
+	return nil
 }

@@ -119,8 +119,8 @@ func TestFiguresOfAStep(t *testing.T) {
 	w.Add(at(&record.Checkpoint{Line: 1, Step: 1, Bytes: 9, Error: "full"}, 12))
 	w.Add(at(&record.Recovery{RecoverySeconds: 0.125, LostSteps: 5, CaughtUpSeconds: record.Unknown()}, 13))
 	w.Add(at(&record.Recovery{RecoverySeconds: 0.125, LostSteps: 5, CaughtUpSeconds: 0.5}, 13.5))
-	w.Add(at(&record.Exposure{Step: 1, Servers: []record.ServerCost{{Steps: 3}, {Steps: record.Unknown()}, {Steps: 6}, {Steps: 2}}}, 14))
-	w.Add(at(&record.Exposure{Step: 1, Servers: []record.ServerCost{{Steps: record.Unknown()}}}, 15))
+	w.Add(at(&record.Exposure{Step: 1, Servers: []record.ServerCost{{Steps: 3}, {Steps: 6}, {Steps: 2}}}, 14))
+	w.Add(at(&record.Exposure{Step: 1, Servers: []record.ServerCost{{Steps: 9}, {Steps: record.Unknown()}}}, 15))
 	w.Add(&record.Note{})
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)

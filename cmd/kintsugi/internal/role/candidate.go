@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -30,13 +31,9 @@ func numbered() string {
 
 // gone reports whether a candidate was a process of this machine that is there no more.
 func gone(name string) bool {
-	var pid int
 	who, where, ok := strings.Cut(name, " ")
-	at := strings.LastIndexByte(who, '/')
-	if !ok || at < 0 || where != numbered() {
-		return false
-	}
-	if _, err := fmt.Sscanf(who[at:], "/%d", &pid); err != nil || pid <= 0 {
+	pid, err := strconv.Atoi(who[strings.LastIndexByte(who, '/')+1:])
+	if !ok || where != numbered() || err != nil || pid <= 0 {
 		return false
 	}
 	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
