@@ -377,6 +377,27 @@ func TestACoordinatorDoesNotWaitForADeadOne(t *testing.T) {
 	c.await(views, 1)
 }
 
+// A coordinator that another one takes for dead, and is not, is there when that one goes.
+func TestACoordinatorThatWasTakenForDeadCampaignsAgain(t *testing.T) {
+	c := newCluster(t)
+	views := c.WatchView(c.ctx)
+	c.coordinate(Config{ID: "first", Roster: roster.Config{Servers: 1}, Lease: time.Hour})
+	c.serve(0)
+	c.await(views, 1)
+	stop := c.coordinate(Config{ID: "second", Roster: roster.Config{Servers: 1}, Lease: time.Hour, Gone: func(id string) bool { return id == "first" }})
+	for leader := ""; leader != "second"; {
+		var err error
+		if leader, err = c.Leader(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.serve(0)
+	c.await(views, 2)
+	stop()
+	c.serve(0)
+	c.await(views, 3)
+}
+
 func TestTheCoordinatorOutlivesARestartOfEtcd(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)

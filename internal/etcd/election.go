@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -43,7 +45,8 @@ func (c *Client) Leader(ctx context.Context) (id string, err error) {
 
 // Depose withdraws the candidacies, and with it the leadership, of processes that are known to be
 // dead, so that nobody has to wait for their leases. gone decides by the id that a candidate gave to
-// Campaign. If it is wrong, the candidate campaigns again: views are put under its candidacy.
+// Campaign. If it is wrong, nothing is lost: views are put under a candidacy, and a leader whose
+// candidacy is gone learns of it by Lost.
 func (c *Client) Depose(ctx context.Context, gone func(id string) bool) error {
 	r, err := c.etcd.Get(ctx, c.prefix+electionPrefix+"/", clientv3.WithPrefix())
 	if err != nil {
@@ -119,9 +122,36 @@ func (c *Client) campaign(ctx context.Context, id string, ttl int64, looked func
 	return &Leadership{
 		client:  c,
 		session: session,
-		lost:    lost,
+		lost:    c.deposed(lost, election),
 		mine:    clientv3.Compare(clientv3.CreateRevision(election.Key()), "=", election.Rev()),
 	}, nil
+}
+
+// deposed returns a channel that is closed when lost is, or when the candidacy of the leader is
+// withdrawn: see Depose.
+func (c *Client) deposed(lost <-chan struct{}, election *concurrency.Election) chan struct{} {
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-lost:
+			cancel()
+		case <-ctx.Done():
+		}
+		close(over)
+	}()
+	go c.follow(ctx, strings.TrimPrefix(election.Key(), c.prefix), false, func(kvs []*mvccpb.KeyValue) {
+		if len(kvs) == 0 || kvs[0].CreateRevision != election.Rev() {
+			cancel()
+		}
+	}, func(events []*clientv3.Event) {
+		for _, e := range events {
+			if e.Type == clientv3.EventTypeDelete {
+				cancel()
+			}
+		}
+	})
+	return over
 }
 
 // lost returns a channel that is closed when a session is over, or when etcd has lost what it knew
@@ -153,8 +183,9 @@ func (c *Client) giveBack(lease clientv3.LeaseID) error {
 	return c.revoke(ctx, lease)
 }
 
-// Lost is closed when the lease has lapsed, when etcd has not confirmed it for its time to live, or
-// when etcd has lost data. Another coordinator may then lead.
+// Lost is closed when the lease has lapsed, when etcd has not confirmed it for its time to live,
+// when somebody has deposed this leader, or when etcd has lost data. Another coordinator may then
+// lead.
 func (l *Leadership) Lost() <-chan struct{} { return l.lost }
 
 // PutView is Client.PutView for the leading coordinator. It returns ErrFenced also if another

@@ -93,6 +93,11 @@ func TestNobodyWaitsForACandidateThatIsKnownToBeDead(t *testing.T) {
 	if _, err := first.PutView(within(t), 1, view(2, 2)); !errors.Is(err, kintsugi.ErrFenced) {
 		t.Errorf("a view of one that was taken for dead: %v, want ErrFenced", err)
 	}
+	select {
+	case <-first.Lost():
+	case <-within(t).Done():
+		t.Error("one that was taken for dead does not learn of it")
+	}
 	if _, err := l.PutView(within(t), 1, view(2, 2)); err != nil {
 		t.Error(err)
 	}

@@ -31,20 +31,17 @@ type Writer struct {
 	next  float64
 	mean  mean
 	out   []byte // reused
-	err   error
+	err   error  // the first; nothing is written after it
 }
 
-// New returns a writer, which has written the beginning of a file.
-func New(to io.Writer, now time.Time) *Writer {
+// newWriter returns a writer, which has written the beginning of a file.
+func newWriter(to io.Writer, now time.Time) *Writer {
 	w := &Writer{to: to}
 	w.write(appendVersion(w.out[:0], unix(now)))
 	return w
 }
 
 func unix(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
-
-// Err returns the first error of writing. Nothing is written after it.
-func (w *Writer) Err() error { return w.err }
 
 func (w *Writer) write(b []byte) {
 	if w.out = b; w.err == nil {
@@ -186,7 +183,7 @@ func Write(dir string) (path string, err error) {
 		var w *Writer
 		_, err := record.Scan(dir, func(e record.Event) {
 			if h, ok := e.(*record.Header); ok && w == nil {
-				w = New(f, h.Start)
+				w = newWriter(f, h.Start)
 			}
 			if w != nil {
 				w.Add(e)
@@ -222,7 +219,7 @@ func Open(dir string, now time.Time) (*Live, error) {
 			return nil, fmt.Errorf("write for TensorBoard: %w", err)
 		}
 		buffer := bufio.NewWriter(f)
-		return &Live{Writer: New(buffer, now), file: f, buffer: buffer}, nil
+		return &Live{Writer: newWriter(buffer, now), file: f, buffer: buffer}, nil
 	}
 }
 

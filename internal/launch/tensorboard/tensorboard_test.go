@@ -87,7 +87,7 @@ func read(t *testing.T, file []byte, curves map[string][]shown) {
 // The length of the first record and its checksum are those with which TensorFlow's own files begin.
 func TestAFileBeginsAsThoseOfTensorFlow(t *testing.T) {
 	var b bytes.Buffer
-	New(&b, time.Unix(1e9, 0))
+	newWriter(&b, time.Unix(1e9, 0))
 	if want := []byte{0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22, 0x09}; !bytes.HasPrefix(b.Bytes(), want) {
 		t.Errorf("it begins with %x, want %x", b.Bytes()[:len(want)], want)
 	}
@@ -110,7 +110,7 @@ func taken(line, step uint64, seconds, loss float64) *record.Step {
 
 func TestFiguresOfAStep(t *testing.T) {
 	var b bytes.Buffer
-	w := New(&b, zero)
+	w := newWriter(&b, zero)
 	w.Add(header())
 	w.Add(taken(1, 1, 10, 3))
 	w.Add(at(&record.Evaluation{Line: 1, Step: 1, Loss: 4, Accuracy: record.Unknown()}, 11))
@@ -151,7 +151,7 @@ func TestFiguresOfAStep(t *testing.T) {
 // takes nothing back. A step of which no loss is known has none.
 func TestStepsThatAreTakenAgainReplaceTheOthers(t *testing.T) {
 	var b bytes.Buffer
-	w := New(&b, zero)
+	w := newWriter(&b, zero)
 	w.Add(header())
 	for i := range uint64(10) {
 		w.Add(taken(1, 1+i, float64(i), 1))
@@ -184,7 +184,7 @@ func TestStepsThatAreTakenAgainReplaceTheOthers(t *testing.T) {
 // A long run has few points, and each is the mean of its steps.
 func TestALongRunHasFewPoints(t *testing.T) {
 	var b bytes.Buffer
-	w := New(&b, zero)
+	w := newWriter(&b, zero)
 	w.Add(header())
 	const steps, perSecond = 300_000, 100
 	for i := range uint64(steps) {
@@ -291,13 +291,13 @@ func (f *full) Write(b []byte) (int, error) {
 }
 
 func TestTheFirstErrorStays(t *testing.T) {
-	w := New(&full{100}, zero)
+	w := newWriter(&full{100}, zero)
 	w.Add(header())
 	for i := range uint64(10) {
 		w.Add(taken(1, 1+i, float64(i), 1))
 	}
-	if err := w.Flush(); err == nil || err != w.Err() {
-		t.Errorf("errors %v and %v", err, w.Err())
+	if err := w.Flush(); err == nil || err.Error() != "no space" {
+		t.Errorf("error %v, want the first", err)
 	}
 	if _, err := Write(t.TempDir()); err == nil {
 		t.Error("a folder without a run was read")
