@@ -25,7 +25,7 @@ type topic struct {
 // alphabetical order is hard to read.
 var topics = []topic{
 	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
-	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "rate", "warmup", "decay", "momentum", "betas", "epsilon", "weight-decay", "weight-decay-for", "clip-norm", "seed", "eval-every", "until", "patience", "keep-best"}},
+	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "rate", "warmup", "decay", "momentum", "betas", "epsilon", "weight-decay", "weight-decay-for", "clip-norm", "local-steps", "outer", "seed", "eval-every", "until", "patience", "keep-best"}},
 	{"Who takes part", []string{"workers", "servers", "replicas", "consistency"}},
 	{"What survives a death", []string{"recovery", "checkpoint-every", "checkpoint-keep", "store", "move-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
 	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},

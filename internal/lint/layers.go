@@ -61,6 +61,7 @@ var table = []entry{
 	{1, "internal/notice", "asks whether this machine is about to go; of use to every process"},
 	{1, "worker/fates", "pure: what a worker makes of its pushes until it knows what became of them"},
 	{1, "worker/kept", "pure: what a worker keeps while servers are away"},
+	{1, "worker/local", "pure: several steps of a worker as one gradient"},
 	{1, "worker/program/...", "runs a program that computes gradients of a model of its own; knows no model and no server"},
 	{1, "worker/model/...", "describes models; knows no server, so that a model can be tried alone"},
 

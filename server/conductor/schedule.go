@@ -80,6 +80,24 @@ func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
 	}
 }
 
+// Finer returns a schedule that falls as s does, in a run whose every step is cut into n: t of s are
+// the steps n·(t−1)+1 to n·t of it.
+func (s Schedule) Finer(n int) Schedule {
+	s.Warmup, s.Steps = s.Warmup*kintsugi.Step(n), s.Steps*kintsugi.Step(n)
+	for i := range s.Decay.At {
+		s.Decay.At[i] *= kintsugi.Step(n)
+	}
+	return s
+}
+
+// Aged returns the optimizer of a step whose state has been kept for so many steps only, this one
+// included: Adam's bias corrections count these.
+func (s Schedule) Aged(step, steps kintsugi.Step) kintsugi.Optimizer {
+	o, own := s.At(step), s.At(steps)
+	o.Correction1, o.Correction2 = own.Correction1, own.Correction2
+	return o
+}
+
 // Part returns the optimizer of a step that has a part of the schedule's learning rate.
 func (s Schedule) Part(step kintsugi.Step, part float64) kintsugi.Optimizer {
 	o := s.At(step)

@@ -77,6 +77,7 @@ type Header struct {
 	Model       string    `json:"model"`
 	Parameters  int       `json:"parameters"`
 	Data        string    `json:"data"`
+	LocalSteps  int       `json:"local_steps,omitempty"` // steps that a worker takes by itself before it pushes; none: one
 	Consistency string    `json:"consistency"`
 	Recovery    string    `json:"recovery"`
 	Codec       string    `json:"codec"`

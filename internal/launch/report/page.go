@@ -153,6 +153,7 @@ func subtitle(h record.Header) []string {
 	add(h.Workers > 0, plural(h.Workers, "worker"))
 	add(h.Servers > 0, plural(h.Servers, "server"))
 	add(h.Replicas > 1, count(h.Replicas)+" replicas")
+	add(h.LocalSteps > 1, count(h.LocalSteps)+" local steps")
 	add(h.Consistency != "", h.Consistency)
 	add(h.Recovery != "", "recovery "+h.Recovery)
 	add(h.Codec != "", "codec "+h.Codec)

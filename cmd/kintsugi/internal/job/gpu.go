@@ -230,7 +230,7 @@ func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kin
 // worker encodes the gradients of m itself.
 func (p *Problem) Encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
 	g, ok := m.(GPUModel)
-	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
+	if !ok || p.batch == nil || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
 		return nil, nil
 	}
 	c, err := gpuengine.NewCompressed(g.Engine, p.Layout, codec, seed)

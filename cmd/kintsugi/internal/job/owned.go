@@ -57,7 +57,7 @@ func MakesOwnSteps(rule kintsugi.Rule) bool {
 // checkRule returns a usage error if the resolved settings do not fit such a rule: each value must
 // be applied exactly, and once.
 func (p *Problem) checkRule(s *Settings) error {
-	schedule, err := s.Schedule()
+	schedule, err := s.schedule()
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,11 @@ func (p *Problem) checkRule(s *Settings) error {
 		return fmt.Errorf("%w: --optimizer %s is not for model %s; leave it away", kintsugi.ErrUsage, s.Optimizer, p.Desc.Name)
 	}
 	if !MakesOwnSteps(own) {
-		return nil
+		_, err := s.Counting()
+		return err
+	}
+	if s.local() {
+		return fmt.Errorf("%w: --local-steps %d: a worker of model %s owns what it changes, and takes the whole step at once", kintsugi.ErrUsage, s.LocalSteps, p.Desc.Name)
 	}
 	codec, err := compress.Parse(s.Codec)
 	if err != nil {
@@ -88,12 +92,12 @@ func (s *Settings) Counting() (agg.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	rule, err := conductor.ParseRule(s.Optimizer)
-	if err != nil || !MakesOwnSteps(rule) {
-		if err == nil {
-			c, err = s.keeping(c, rule)
-		}
+	schedule, err := s.Schedule()
+	if err != nil {
 		return c, err
+	}
+	if !MakesOwnSteps(schedule.Rule) {
+		return s.keeping(c, schedule.Rule)
 	}
 	if c.Discount || c.Controller != "" || c.Credit > 1 {
 		return c, fmt.Errorf("%w: --consistency %s: model %s owns what it changes: a step takes one push of a worker as it is, "+

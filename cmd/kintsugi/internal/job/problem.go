@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -26,7 +27,7 @@ type Problem struct {
 
 	Layers    *worker.Layers                       // set by compute, if the model has layers
 	Reconcile func(lost []kintsugi.ChunkRange)     // set by compute, if the model can repair lost chunks
-	batch     func(id kintsugi.PushID) model.Batch // set by compute, if gradients are computed on batches
+	batch     func(id kintsugi.PushID) model.Batch // set by compute, if a gradient is that of one batch
 }
 
 // Terms returns what all processes of the run must have in common.
@@ -84,7 +85,7 @@ func (p *Problem) suggest(s *Settings, d model.Defaults) error {
 		s.Batch = d.Batch
 	}
 	if s.Steps == 0 {
-		s.Steps = uint64(d.Steps)
+		s.Steps = s.exchanges(uint64(d.Steps))
 	}
 	if s.LearningRate == 0 {
 		s.LearningRate = decimal(d.LearningRate)
@@ -93,7 +94,7 @@ func (p *Problem) suggest(s *Settings, d model.Defaults) error {
 		s.Momentum = decimal(d.Momentum)
 	}
 	if s.Warmup == Suggested {
-		s.Warmup = d.Warmup
+		s.Warmup = int(s.exchanges(uint64(d.Warmup)))
 	}
 	if s.WeightDecay == Suggested {
 		s.WeightDecay = decimal(d.WeightDecay)
@@ -262,9 +263,22 @@ func (p *Problem) fits(s *Settings) error {
 	return fmt.Errorf("%w: --input %s: the data set %s is %s; leave --input away to have it so", kintsugi.ErrUsage, s.Input, s.Data, formatInput(of))
 }
 
-// Compute returns the gradient function of a worker, which draws a batch and computes its gradient.
-// The caller closes the model.
+// Compute returns the gradient function of a worker. It draws a batch and computes its gradient; or,
+// in a run with local steps, that of several batches. The caller closes the model.
 func (p *Problem) Compute(ctx context.Context, s *Settings) (worker.Gradient, io.Closer, error) {
+	gradient, m, err := p.compute(ctx, s)
+	if err != nil || !s.local() {
+		return gradient, m, err
+	}
+	gradient, err = p.locally(s, gradient)
+	if err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	return gradient, m, nil
+}
+
+// compute returns the gradient function of one batch.
+func (p *Problem) compute(ctx context.Context, s *Settings) (worker.Gradient, io.Closer, error) {
 	if p.Program != nil {
 		return p.Program.compute(ctx, s)
 	}

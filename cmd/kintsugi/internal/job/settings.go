@@ -51,6 +51,8 @@ type Settings struct {
 	WeightDecay  float64
 	Decayed      string
 	ClipNorm     float64
+	LocalSteps   int
+	Outer        string
 	Batch        int
 	Steps        uint64
 	Seed         uint64
@@ -110,6 +112,8 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	for _, name := range []string{"warmup", "momentum", "weight-decay", "clip-norm"} {
 		f.Lookup(name).DefValue = "0" // so that help prints no default; 0 itself is a valid value
 	}
+	f.IntVar(&s.LocalSteps, "local-steps", 1, "steps that each worker takes by itself before it exchanges what it has learnt: with 16, gradients and parameters travel once for 16 batches of each worker. --optimizer, --learning-rate and the like are then those of local steps, and --steps, --warmup and --decay count exchanges")
+	f.StringVar(&s.Outer, "outer", "", "with --local-steps: how servers apply the mean of what workers have learnt: "+conductor.OuterSyntax+". sgd takes the mean of their models. RATE is a part of the learning rate, 0.7 with momentum and nesterov where nothing is said; MOMENTUM is 0.9. auto is sgd or, if local steps have momentum, as much momentum as these lack because they begin anew (default: auto)")
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
@@ -314,6 +318,8 @@ func (s *Settings) Check() error {
 		{protects.checkpoints && s.CheckpointEvery == Pace{}, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},
+		{s.LocalSteps < 1 || s.LocalSteps > mostLocalSteps, fmt.Sprintf("--local-steps %d: use 1, which is none, to %d", s.LocalSteps, mostLocalSteps)},
+		{s.LocalSteps == 1 && s.Outer != "", fmt.Sprintf("--outer %s says how servers apply what workers have learnt in local steps, and there are none: use --local-steps too", s.Outer)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
 		{s.Threads > 4096 || s.BLASThreads > 4096, fmt.Sprintf("--threads %d, --blas-threads %d: at most 4096", s.Threads, s.BLASThreads)},
 	}
@@ -341,6 +347,9 @@ func (s *Settings) Check() error {
 		return err
 	}
 	if _, err := compress.Parse(s.Codec); err != nil && s.Codec != "" {
+		return err
+	}
+	if _, err := (conductor.Schedule{}).Outer(s.Outer, s.LocalSteps); err != nil {
 		return err
 	}
 	consistency, err := s.consistency()
@@ -379,8 +388,19 @@ func (s *Settings) KernelThreads() int {
 	return max(1, runtime.NumCPU()/s.Servers)
 }
 
-// Schedule returns the optimizer settings of every step. The settings are resolved.
+// Schedule returns the optimizer settings of every step that servers take. The settings are
+// resolved.
 func (s *Settings) Schedule() (conductor.Schedule, error) {
+	inner, err := s.schedule()
+	if err != nil || !s.local() {
+		return inner, err
+	}
+	return inner.Outer(s.Outer, s.LocalSteps)
+}
+
+// schedule returns the optimizer settings of the model's steps: those of servers, or the local ones
+// of workers.
+func (s *Settings) schedule() (conductor.Schedule, error) {
 	rule, err := conductor.ParseRule(s.Optimizer)
 	if err != nil {
 		return conductor.Schedule{}, err

@@ -18,7 +18,9 @@ func (s *Settings) consistency() (agg.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.ClipNorm = max(0, s.ClipNorm)
+	if !s.local() { // otherwise workers clip the gradients of their local steps
+		c.ClipNorm = max(0, s.ClipNorm)
+	}
 	protects := s.Protects()
 	switch s.Outage {
 	case "":

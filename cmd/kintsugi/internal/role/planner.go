@@ -54,18 +54,18 @@ func (p *Process) planner(l *kintsugi.Layout, self *announced) func(v kintsugi.V
 	}
 	var before *planner // of the last view that this process conducted; views come one after the other
 	return func(v kintsugi.View) (conductor.Planner, error) {
-		rule, err := conductor.ParseRule(p.Optimizer)
+		schedule, err := p.Schedule()
 		if err != nil {
 			return nil, err
 		}
-		x, err := newPlanner(*knobs, l, kernels.Rule(rule), v, p.log)
+		x, err := newPlanner(*knobs, l, kernels.Rule(schedule.Rule), v, p.log)
 		if err != nil {
 			return nil, err
 		}
 		if err := x.goOn(before); err != nil {
 			return nil, err
 		}
-		x.choose = p.chooser(l, rule, v, self)
+		x.choose = p.chooser(l, schedule.Rule, v, self)
 		before = x
 		return x, nil
 	}

@@ -125,7 +125,7 @@ func runWorker(ctx context.Context, p *Process) error {
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.Layout, Device: device,
 		Gradient: gradient, Layers: prob.Layers, Reconcile: prob.Reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
-		Rate: job.LongRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.Creds, Window: p.WindowBytes(), Log: p.log,
+		Rate: job.LongRate(schedule), Slow: p.slowness, AtLeast: p.LeastTime(), Enter: func(s worker.State) { enter(string(s)) }, TLS: p.Creds, Window: p.WindowBytes(), Log: p.log,
 	}
 	return p.inPlace(ctx, client, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
 }

@@ -1,0 +1,55 @@
+package job
+
+import (
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/local"
+)
+
+// Runs whose workers take several local steps before they push what came of them.
+
+// mostLocalSteps bounds --local-steps, far above what is of use: a worker that takes a step of the
+// run once in an hour could as well train alone.
+const mostLocalSteps = 100_000
+
+// local reports whether workers take local steps.
+func (s *Settings) local() bool { return s.LocalSteps > 1 }
+
+// exchanges returns how many steps of the run have at least n local steps of each worker.
+func (s *Settings) exchanges(n uint64) uint64 {
+	each := uint64(max(1, s.LocalSteps))
+	return (n + each - 1) / each
+}
+
+// LeastTime returns the least time of what a worker pushes.
+func (s *Settings) LeastTime() time.Duration {
+	return s.GradientTime * time.Duration(max(1, s.LocalSteps))
+}
+
+// locally returns a function that takes local steps along the gradients of another.
+func (p *Problem) locally(s *Settings, gradient worker.Gradient) (worker.Gradient, error) {
+	schedule, err := s.schedule()
+	if err != nil {
+		return nil, err
+	}
+	device, err := s.KernelDevice()
+	if err != nil {
+		return nil, err
+	}
+	fine, layout := schedule.Finer(s.LocalSteps), p.Layout
+	p.Layers, p.batch = nil, nil // nothing is final before the last local step, and it is not the gradient of one batch
+	return worker.Gradient(local.New(local.Config{
+		Layout: layout, Device: device, Gradient: local.Gradient(gradient), Steps: s.LocalSteps, ClipNorm: s.ClipNorm, Rule: kernels.Rule(schedule.Rule),
+		Scalars: func(version kintsugi.Step, i, tensor int) kernels.Scalars {
+			at := version*kintsugi.Step(s.LocalSteps) + kintsugi.Step(i) + 1
+			return server.TensorScalars(fine.Aged(at, kintsugi.Step(i)+1), layout, tensor)
+		},
+		Rate: func(version kintsugi.Step, tensor int) float32 {
+			return server.TensorScalars(schedule.At(version+1), layout, tensor).LearningRate
+		},
+	})), nil
+}
