@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -19,6 +20,7 @@ type Drawn struct {
 	servers, workers, steps int
 	synchronous             bool // each step counts a gradient of every worker that is there
 	late                    bool // gradients count however late they are, or a few steps late
+	paths                   bool // the steps of servers are gradients times a rate, so that a worker's path may be kept
 	recovery                string
 	replicas                int  // 0: as many as the recovery has by itself
 	lossy                   bool // gradients are sent with errors, which workers add to the next ones
@@ -49,6 +51,12 @@ func Draw(seed uint64, n int) *Drawn {
 		d.Interrupt = time.Duration(500+rng.IntN(3000)) * time.Millisecond
 		d.set("gradient-time", "10ms") // so that it is not over by then
 	}
+	if rng.IntN(4) == 0 { // last, so that the rest is what it was before there were any
+		d.set("local-steps", oneOf(rng, "2", "4"))
+		if outer := oneOf(rng, "", "sgd:0.8", "nesterov:0.7,0.5"); outer != "" {
+			d.set("outer", outer)
+		}
+	}
 	return d
 }
 
@@ -63,6 +71,7 @@ func (d *Drawn) drawSteps(rng *rand.Rand, model string) {
 	if consistency == "backup:1" && d.workers == 1 {
 		consistency = "bsp" // nobody would be left to wait for
 	}
+	d.paths = model != "mf" && model != "charlm" // these have rules of their own
 	d.synchronous, d.late = consistency == "bsp", consistency == "async" || consistency == "ssp:2"
 	d.set("consistency", consistency)
 	codec := oneOf(rng, "fp32", "fp32", "fp32", "fp32+auto", "bf16", "fp16", "int8", "int8:stochastic", "int8+s2", "sign", "topk:0.05", "powersgd:2")
@@ -70,7 +79,9 @@ func (d *Drawn) drawSteps(rng *rand.Rand, model string) {
 		d.lossy = codec != "fp32" && codec != "fp32+auto"
 		d.set("codec", codec)
 		if rng.IntN(2) == 0 {
-			d.set("optimizer", oneOf(rng, "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"))
+			optimizer := oneOf(rng, "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad")
+			d.paths = !strings.HasPrefix(optimizer, "ada")
+			d.set("optimizer", optimizer)
 		}
 		if rng.IntN(5) == 0 {
 			d.set("clip-norm", "1")
@@ -101,7 +112,11 @@ func (d *Drawn) drawRecovery(rng *rand.Rand) {
 	case !d.late || outage == "": // without late gradients, workers wait
 	case outage == "continue":
 		d.set("outage", outage)
-		d.set("kept", oneOf(rng, "local", "decay", "average", "sum"))
+		kept := oneOf(rng, "local", "decay", "average", "sum")
+		if kept == "local" && !d.paths {
+			kept = "decay"
+		}
+		d.set("kept", kept)
 	default:
 		d.set("outage", outage)
 	}
