@@ -70,6 +70,7 @@ func BenchCommand() *cobra.Command {
 		benchKernelsCommand(),
 		train.EndsTrainings(benchKillsCommand()),
 		benchLoadCommand(),
+		train.EndsTrainings(benchLocalCommand()),
 		train.EndsTrainings(benchOutageCommand()),
 		train.EndsTrainings(benchOverheadCommand()),
 		train.EndsTrainings(benchPreemptCommand()),

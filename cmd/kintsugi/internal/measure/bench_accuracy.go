@@ -78,6 +78,9 @@ func plainly(ctx context.Context, flags []string) (loss, accuracy float64, err e
 	if err := t.Check(); err != nil {
 		return 0, 0, err
 	}
+	if t.LocalSteps > 1 {
+		return 0, 0, fmt.Errorf("%w: --local-steps %d: the loop of --plain has one trainer, and nobody to meet after so many steps; leave one of the two out", kintsugi.ErrUsage, t.LocalSteps)
+	}
 	p, err := job.Describe(&t.Settings)
 	if err != nil {
 		return 0, 0, err
