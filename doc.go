@@ -29,7 +29,8 @@
 //	line          a timeline of a run; a full restore starts a new one
 //	fence         a number larger than any before; whoever has promised one refuses smaller ones
 //	batch         the examples of one gradient
-//	gradient      what a worker computes
+//	gradient      what a worker computes from a batch, or makes of several with local steps
+//	local step    a step that a worker takes by itself; what comes of several is one gradient
 //	update        what the head sends down the chain after the step: the scaled sum of gradients
 //	shard         the chunks one chain holds
 //	replica       one copy of a shard, with its optimizer state, on one server

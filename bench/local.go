@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
@@ -95,7 +96,7 @@ func (cfg *LocalConfig) row(ctx context.Context, model string, steps int, outer 
 		// The first step also waits for the processes.
 		from, to := run.Steps[0], run.Steps[len(run.Steps)-1]
 		row.PerSecond += share * (gradients - float64(len(from.Counted)*steps)) / (to.Seconds - from.Seconds)
-		fmt.Fprintf(cfg.Progress, "%s, %d local steps %s, seed %d: %s %.4f after %.0f gradients and %.1f s\n", model, steps, outer, seed+1, row.Measure, q, gradients, s.WallSeconds)
+		fmt.Fprintf(cfg.Progress, "%s %s, seed %d: %s %.4f after %.0f gradients and %.1f s\n", model, strings.Join(flags[4:], " "), seed+1, row.Measure, q, gradients, s.WallSeconds)
 	}
 	row.Mean, row.Deviation = meanDeviation(qualities)
 	return row, nil

@@ -84,7 +84,7 @@ class Batch:
     indices   list of the numbers of the examples, from 0; None if run was called without examples
     seed      seed of all randomness, an integer below 2**53; the same batch has the same seed
     slot      number of the worker that asks, from 0
-    version   version of the parameters: the number of steps made so far
+    version   version of the parameters: the number of steps made so far, local steps included
     sequence  number of the gradient, if a worker computes several on one version; otherwise 0
     """
 

@@ -45,6 +45,7 @@ func TestEveryBenchmarkRuns(t *testing.T) {
 		"bench failover --model qp --recoveries checkpoint --kills 1 --loaded no --every 50 --servers 1 --workers 1",
 		"bench goodput --quick --model qp --recoveries gold --for 2s --warm-up 6s --tail 1s --mtbf 1s --loss kill --servers 1 --workers 1 --down 100ms",
 		"bench kills --kills 1 --calm 2 --steps 100 --only server --recovery stateless --servers 1 --workers 1 -- --model qp",
+		"bench local --models mlr --local-steps 1,4 --seeds 1 -- --steps 5 --servers 1 --workers 1",
 		"bench overhead --model qp --fractions 1/2 --limits 50MB/s --rounds 1 --steps 50 --servers 1 --workers 1",
 		"bench preempt --recoveries gold --pairs 1 --every 50 --parts worker/0 --servers 1 --workers 1 -- --model qp",
 		"bench rework --models mlr --seeds 1 --period 8 --recoveries checkpoint --servers 2 --workers 1",

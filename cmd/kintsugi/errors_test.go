@@ -210,6 +210,8 @@ var mistakes = []mistake{
 	{"worker-etcd", exitConfig, "worker --model qp --index 0 --etcd 10.0.0.1"},
 	{"bench-format", exitUsage, "bench train --format xml"},
 	{"bench-goals-gpu", exitUsage, "bench kernels --device cuda --goals"},
+	{"bench-local-seeds", exitUsage, "bench local --seeds 0"},
+	{"bench-local-steps", exitUsage, "bench local --models mlr --local-steps 0"},
 	{"bench-accuracy-format", exitUsage, "bench accuracy --format xml"},
 }
 

@@ -62,6 +62,21 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	}
 }
 
+// The GPU computes the gradients of local steps, which the host takes.
+func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
+	if testing.Short() && emulate.OnPTX() {
+		t.Skip("PTX takes long on the emulation; run it without -short")
+	}
+	withGPU(t)
+	host, killed := newDir(t), newDir(t)
+	must(t, small("--steps", "8", "--local-steps", "3", "--out", killed, "--fault", "kill server/0 at step 4")...)
+	must(t, small("--steps", "8", "--local-steps", "3", "--out", host, "--server-device", "cpu")...)
+	sameBits(t, killed, host)
+	if r := readRun(t, killed); len(r.Summary.Failures) != 1 || r.Header.LocalSteps != 3 {
+		t.Errorf("%d failures, %d local steps", len(r.Summary.Failures), r.Header.LocalSteps)
+	}
+}
+
 // If --device auto finds no GPU, a program that could use one says why it computes on the CPU.
 func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
 	if emulate.OnGPU() {

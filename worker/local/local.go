@@ -60,9 +60,10 @@ type steps struct {
 }
 
 // New returns a function that takes Config.Steps local steps, and whose gradient is params less the
-// parameters that these arrive at, divided by Config.Rate. It returns the mean of the losses, each before its local step,
-// and the number of examples in all batches. Only one goroutine at a time may call it. It keeps
-// a copy of the parameters, and the state of the rule: up to 12 bytes for each parameter.
+// parameters that these arrive at, divided by Config.Rate. It returns the mean of the losses, each
+// before its local step, and the number of examples in all batches. Only one goroutine at a time
+// may call it. It keeps a copy of the parameters, and the state of the rule: up to 12 bytes for
+// each parameter.
 func New(cfg Config) Gradient {
 	s := &steps{Config: cfg, params: make([]float32, cfg.Layout.Values)}
 	for range cfg.Rule.States() {

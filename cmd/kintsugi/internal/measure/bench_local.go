@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ func benchLocalCommand() *cobra.Command {
 		Use: "local [-- FLAGS OF TRAIN]", Short: "Compare what local steps save with what they cost",
 		Example: "  kintsugi bench local --models lenet\n  kintsugi bench local --models charlm --local-steps 1,16 --outer auto --outer nesterov:0.7,0.6 -- --data shakespeare --wire grpc",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Seeds < 1 || len(cfg.Steps) == 0 {
-				return fmt.Errorf("%w: bench local needs at least one seed, and a number of local steps", kintsugi.ErrUsage)
+			if cfg.Seeds < 1 || len(cfg.Steps) == 0 || slices.Min(cfg.Steps) < 1 {
+				return fmt.Errorf("%w: bench local needs at least one seed, and numbers of local steps, 1 for none", kintsugi.ErrUsage)
 			}
 			err := checkFormat(format)
 			if err != nil {
