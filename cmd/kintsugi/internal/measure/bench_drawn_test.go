@@ -27,6 +27,9 @@ func TestTrainTakesWhateverIsDrawn(t *testing.T) {
 			_, err = job.Describe(&x.Settings)
 			inputs[x.Model] = x.Input
 		}
+		if err == nil {
+			_, err = x.Counting()
+		}
 		if err != nil {
 			t.Errorf("run %d: %v: train %s", n, err, d)
 		}

@@ -161,7 +161,8 @@ func (t *Training) command(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer prob.Close()
-	if err := cmp.Or(prob.Open(&t.Settings), t.early.fits(prob)); err != nil {
+	_, err = t.Counting()
+	if err := cmp.Or(err, prob.Open(&t.Settings), t.early.fits(prob)); err != nil {
 		return err
 	}
 	if t.EvalEvery == 0 {
