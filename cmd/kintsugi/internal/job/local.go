@@ -6,6 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/local"
 )
@@ -18,6 +19,20 @@ const mostLocalSteps = 100_000
 
 // local reports whether workers take local steps.
 func (s *Settings) local() bool { return s.LocalSteps > 1 }
+
+// outer returns --outer for conductor.Schedule.Outer. Late gradients act like momentum: each goes on
+// in a direction that others have taken meanwhile (Mitliagkas et al., 2016). So where they count,
+// auto adds none.
+func (s *Settings) outer() (string, error) {
+	if s.Outer != "" && s.Outer != "auto" {
+		return s.Outer, nil
+	}
+	c, err := agg.Preset(s.Consistency)
+	if err == nil && c.Pace().Staleness > 0 {
+		return "sgd", nil
+	}
+	return "auto", err
+}
 
 // exchanges returns how many steps of the run have at least n local steps of each worker.
 func (s *Settings) exchanges(n uint64) uint64 {

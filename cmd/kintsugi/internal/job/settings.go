@@ -113,7 +113,7 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 		f.Lookup(name).DefValue = "0" // so that help prints no default; 0 itself is a valid value
 	}
 	f.IntVar(&s.LocalSteps, "local-steps", 1, "steps that each worker takes by itself before it exchanges what it has learnt: with 16, gradients and parameters travel once for 16 batches of each worker. --optimizer, --learning-rate and the like are then those of local steps, and --steps, --warmup and --decay count exchanges")
-	f.StringVar(&s.Outer, "outer", "", "with --local-steps: how servers apply the mean of what workers have learnt: "+conductor.OuterSyntax+". sgd takes the mean of their models. RATE is a part of the learning rate, 0.7 with momentum and nesterov where nothing is said; MOMENTUM is 0.9. auto is sgd or, if local steps have momentum, as much momentum as these lack because they begin anew (default: auto)")
+	f.StringVar(&s.Outer, "outer", "", "with --local-steps: how servers apply the mean of what workers have learnt: "+conductor.OuterSyntax+". sgd takes the mean of their models. RATE is a part of the learning rate, 0.7 with momentum and nesterov where nothing is said; MOMENTUM is 0.9. auto is sgd or, if local steps have momentum and no late gradients count, as much momentum as these lack because they begin anew (default: auto)")
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
@@ -395,7 +395,11 @@ func (s *Settings) Schedule() (conductor.Schedule, error) {
 	if err != nil || !s.local() {
 		return inner, err
 	}
-	return inner.Outer(s.Outer, s.LocalSteps)
+	outer, err := s.outer()
+	if err != nil {
+		return conductor.Schedule{}, err
+	}
+	return inner.Outer(outer, s.LocalSteps)
 }
 
 // schedule returns the optimizer settings of the model's steps: those of servers, or the local ones
