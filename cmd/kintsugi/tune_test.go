@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,12 @@ func TestTuneFindsARateThatTrainTakes(t *testing.T) {
 	r := rows[0]
 	if !(r.Chosen < 2) || r.Chosen < 0.02 || r.BlowUp < 1 || r.Workers != 2 || len(r.Curve) < 100 {
 		t.Errorf("chosen %v, blow-up %v, %d workers, %d points", r.Chosen, r.BlowUp, r.Workers, len(r.Curve))
+	}
+	// The settings of a run may have local steps, and a pass takes none.
+	local := must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir, "--local-steps", "8", "--outer", "nesterov", "--format", "json")
+	var alone []bench.RatesRow
+	if err := json.Unmarshal([]byte(local), &alone); err != nil || len(alone) != 1 || alone[0].Chosen != r.Chosen || !slices.Equal(alone[0].Curve, r.Curve) {
+		t.Errorf("with the settings of a run with local steps: chosen %v, want %v (%v)", alone, r.Chosen, err)
 	}
 	// Rates of tensors and clipping belong to a pass, and to the command that it recommends.
 	text := must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir, "--rate", "*=100", "--clip-norm", "1e9", "--format", "json")

@@ -78,6 +78,27 @@ func ParseDecay(text string) (d Decay, err error) {
 	return Decay{}, fmt.Errorf("%w: learning-rate decay %q is unknown; use %s", kintsugi.ErrUsage, text, DecaySyntax)
 }
 
+// CoarserDecay returns the text of a decay for a run in which n steps of the one that text is for
+// are one: its drops come after an nth of the steps, rounded up. A text that is not one of drops is
+// returned as it is.
+func CoarserDecay(text string, n int) string {
+	d, err := ParseDecay(text)
+	if err != nil || d.Form != Drops {
+		return text
+	}
+	head, _, _ := strings.Cut(text, "@")
+	var list []string
+	before := kintsugi.Step(0)
+	for _, at := range d.At {
+		if at == 0 {
+			break
+		}
+		before = max(before+1, (at+kintsugi.Step(n)-1)/kintsugi.Step(n)) // two drops may come in one step; they stay two
+		list = append(list, strconv.FormatUint(uint64(before), 10))
+	}
+	return head + "@" + strings.Join(list, ",")
+}
+
 func (d *Decay) parseDrops(list string) error {
 	before := kintsugi.Step(0)
 	for i, text := range strings.Split(list, ",") {

@@ -69,6 +69,20 @@ func TestOuterMomentumMakesUpForWhatLocalStepsLack(t *testing.T) {
 	}
 }
 
+func TestDropsOfFewerSteps(t *testing.T) {
+	for text, want := range map[string]string{
+		"drop:0.1@300,600": "drop:0.1@75,150", "drop:0.5@1,2,3,10": "drop:0.5@1,2,3,4", "drop:0.25@5": "drop:0.25@2",
+		"linear:0.1,last=0.5": "linear:0.1,last=0.5", "": "", "nonsense@3": "nonsense@3",
+	} {
+		if got := conductor.CoarserDecay(text, 4); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+		if got := conductor.CoarserDecay(text, 1); got != text {
+			t.Errorf("%q as it is: %q", text, got)
+		}
+	}
+}
+
 // A run with local steps and one without have the same rates in the same places, if a step of one
 // is n of the other.
 func TestLocalStepsFollowTheScheduleOfTheRun(t *testing.T) {

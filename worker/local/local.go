@@ -25,7 +25,7 @@ import (
 // Gradient computes the gradient of one batch; see worker.Gradient.
 type Gradient func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error)
 
-// Config configures New. All fields are required, except ClipNorm.
+// Config configures New. All fields are required, except Clipped.
 type Config struct {
 	Layout   *kintsugi.Layout
 	Device   kernels.Device
@@ -46,9 +46,9 @@ type Config struct {
 	// however far the rate has fallen. If it is 0, so must those of the local steps be.
 	Rate func(version kintsugi.Step, tensor int) float32
 
-	// ClipNorm bounds the norm of the gradient of a local step: a longer one is scaled down to it.
-	// 0 sets no bound.
-	ClipNorm float64
+	// Clipped returns the factor that scales the gradient of a local step, from its squared norm.
+	// nil: 1, and no norm is computed.
+	Clipped func(squaredNorm float64) float64
 }
 
 // steps takes the local steps of a gradient.
@@ -72,10 +72,7 @@ func New(cfg Config) Gradient {
 	lo := 0
 	for _, t := range cfg.Layout.Tensors {
 		hi := lo + t.Values()
-		x := kernels.Step{
-			Rule: cfg.Rule, Operands: make([]kernels.Operand, 1), Scale: 1, Params: s.params[lo:hi], Next: s.params[lo:hi],
-			Streaming: kernels.Streams(4 * cfg.Layout.Values * (3 + cfg.Rule.States())),
-		}
+		x := kernels.Step{Rule: cfg.Rule, Operands: make([]kernels.Operand, 1), Scale: 1, Params: s.params[lo:hi], Next: s.params[lo:hi]}
 		for k, all := range s.state {
 			x.State[k], x.NextState[k] = all[lo:hi], all[lo:hi]
 		}
@@ -126,9 +123,15 @@ func wayBack(grads, start, end []float32, rate float32) {
 
 // step takes one local step along grads.
 func (s *steps) step(version kintsugi.Step, i int, grads []float32) error {
-	weight, err := s.clipped(grads)
-	if err != nil {
-		return err
+	weight := float32(1)
+	if s.Clipped != nil {
+		squared, err := s.Device.SquaredNorm(grads)
+		if err != nil {
+			return fmt.Errorf("norm: %w", err)
+		}
+		if !math.IsNaN(squared) { // else what is pushed is not finite either, and the worker says so
+			weight = float32(s.Clipped(squared))
+		}
 	}
 	lo := 0
 	for t := range s.tensors {
@@ -141,19 +144,4 @@ func (s *steps) step(version kintsugi.Step, i int, grads []float32) error {
 		lo = hi
 	}
 	return nil
-}
-
-// clipped returns the factor in (0, 1] that clips a gradient.
-func (s *steps) clipped(grads []float32) (float32, error) {
-	if s.ClipNorm == 0 {
-		return 1, nil
-	}
-	squared, err := s.Device.SquaredNorm(grads)
-	if err != nil {
-		return 0, fmt.Errorf("norm: %w", err)
-	}
-	if norm := math.Sqrt(squared); norm > s.ClipNorm {
-		return float32(s.ClipNorm / norm), nil
-	}
-	return 1, nil
 }

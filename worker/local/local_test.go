@@ -105,7 +105,11 @@ func TestAGradientIsTheWayBackOfTheLocalSteps(t *testing.T) {
 		for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Adam} {
 			for _, clip := range []float64{0, 2} {
 				for _, steps := range []int{1, 2, 7} {
-					gradient := local.New(local.Config{Layout: layout, Device: device, Gradient: pull, Steps: steps, Rule: rule, Scalars: scalars, Rate: rate, ClipNorm: clip})
+					cfg := local.Config{Layout: layout, Device: device, Gradient: pull, Steps: steps, Rule: rule, Scalars: scalars, Rate: rate}
+					if clip > 0 {
+						cfg.Clipped = func(squared float64) float64 { return min(1, clip/math.Sqrt(squared)) }
+					}
+					gradient := local.New(cfg)
 					for version := range kintsugi.Step(3) { // each begins anew
 						params, grads := start(), make([]float32, layout.Values)
 						id := kintsugi.PushID{Slot: 2, Version: version, Sequence: 1}
@@ -191,6 +195,32 @@ func TestAGradientThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 		}
 		if want := wayBack(byHand(kernels.Adam, 4, 0, start(), kintsugi.PushID{}), 0); !slices.Equal(grads, want) {
 			t.Errorf("%s: then it is %v, want %v", x.name, grads, want)
+		}
+	}
+}
+
+// A gradient that is not finite is not hidden by the steps that follow it, nor by clipping: the worker
+// looks at what it pushes.
+func TestWhatIsNotFiniteShows(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		for _, clipped := range []func(float64) float64{nil, func(squared float64) float64 { return min(1, 1/math.Sqrt(squared)) }} {
+			gradient := local.New(local.Config{
+				Layout: layout, Device: kernels.Best(), Steps: 3, Rule: kernels.Adam, Scalars: scalars, Rate: rate, Clipped: clipped,
+				Gradient: func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+					loss, n, err := pull(ctx, params, grads, id)
+					if id.Version == 1 {
+						grads[4] = float32(bad)
+					}
+					return loss, n, err
+				},
+			})
+			grads := make([]float32, layout.Values)
+			if _, _, err := gradient(t.Context(), start(), grads, kintsugi.PushID{}); err != nil {
+				t.Fatal(err)
+			}
+			if i, err := kernels.Best().Finite(grads); err != nil || i < 0 {
+				t.Errorf("%v, clipped: %v: the gradient is %v", bad, clipped != nil, grads)
+			}
 		}
 	}
 }

@@ -57,8 +57,12 @@ func (p *Problem) locally(s *Settings, gradient worker.Gradient) (worker.Gradien
 	}
 	fine, layout := schedule.Finer(s.LocalSteps), p.Layout
 	p.Layers, p.batch = nil, nil // nothing is final before the last local step, and it is not the gradient of one batch
+	var clipped func(squaredNorm float64) float64
+	if s.ClipNorm > 0 {
+		clipped = agg.Config{ClipNorm: s.ClipNorm}.Clipped
+	}
 	return worker.Gradient(local.New(local.Config{
-		Layout: layout, Device: device, Gradient: local.Gradient(gradient), Steps: s.LocalSteps, ClipNorm: s.ClipNorm, Rule: kernels.Rule(schedule.Rule),
+		Layout: layout, Device: device, Gradient: local.Gradient(gradient), Steps: s.LocalSteps, Clipped: clipped, Rule: kernels.Rule(schedule.Rule),
 		Scalars: func(version kintsugi.Step, i, tensor int) kernels.Scalars {
 			at := version*kintsugi.Step(s.LocalSteps) + kintsugi.Step(i) + 1
 			return server.TensorScalars(fine.Aged(at, kintsugi.Step(i)+1), layout, tensor)

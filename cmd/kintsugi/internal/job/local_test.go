@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 // What servers make of local steps depends on the optimizer of these, and on whether late gradients
@@ -31,6 +32,18 @@ func TestServersMakeUpForMomentumUnlessLateGradientsCount(t *testing.T) {
 		}
 		if got, err := s.Schedule(); err != nil || got.Rule != x.want {
 			t.Errorf("%+v: rule %d, %v", x, got.Rule, err)
+		}
+	}
+}
+
+// So are the drops that a model suggests; those that the user asks for count exchanges.
+func TestSuggestedDropsComeAfterAsManyGradients(t *testing.T) {
+	for _, x := range []struct{ said, want string }{{"", "drop:0.1@75,100"}, {"drop:0.1@300", "drop:0.1@300"}, {"linear", "linear"}} {
+		s := Settings{}
+		s.Register(NewFlagSet("train"))
+		s.LocalSteps, s.Decay = 4, x.said
+		if err := (&Problem{Desc: &model.Description{}}).suggest(&s, model.Defaults{Decay: "drop:0.1@300,400", LearningRate: 1}); err != nil || s.Decay != x.want {
+			t.Errorf("%q becomes %q, %v, want %q", x.said, s.Decay, err, x.want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels/blas"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
@@ -102,7 +103,7 @@ func (p *Problem) suggest(s *Settings, d model.Defaults) error {
 	if s.ClipNorm == Suggested {
 		s.ClipNorm = decimal(d.ClipNorm)
 	}
-	s.Decay, s.Decayed = cmp.Or(s.Decay, d.Decay, "cosine"), cmp.Or(s.Decayed, d.Decayed, decayAll)
+	s.Decay, s.Decayed = cmp.Or(s.Decay, conductor.CoarserDecay(d.Decay, max(1, s.LocalSteps)), "cosine"), cmp.Or(s.Decayed, d.Decayed, decayAll)
 	s.Codec = cmp.Or(s.Codec, d.Codec, "fp32")
 	switch {
 	case s.Optimizer != "":

@@ -72,6 +72,7 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 	if !t.Flags.Changed("steps") {
 		t.Steps = 300
 	}
+	t.LocalSteps, t.Outer = 1, "" // a pass has no servers to exchange with: the settings may be those of a run that has
 	decades := math.Log10(t.cfg.High / t.cfg.Low)
 	if !(t.cfg.Low > 0) || !(t.cfg.High > t.cfg.Low) || t.cfg.High > 1e6 || t.cfg.Seeds < 1 || t.cfg.Seeds > 1000 || t.Steps > 1e6 || float64(t.Steps) < max(20, 20*decades) {
 		return fmt.Errorf("%w: tune lr needs --low above 0, --high above it and up to a million, 1 to 1000 seeds, and 20 steps for each factor of ten between the two", kintsugi.ErrUsage)
