@@ -62,10 +62,9 @@ func Local(ctx context.Context, cfg LocalConfig) ([]LocalRow, error) {
 				if err != nil {
 					return rows, err
 				}
+				than := append(rows, row)[first]
+				row.Smaller, row.Faster = (than.Bytes/than.Gradients)/(row.Bytes/row.Gradients), row.PerSecond/than.PerSecond
 				rows = append(rows, row)
-				than := rows[first]
-				last := &rows[len(rows)-1]
-				last.Smaller, last.Faster = (than.Bytes/than.Gradients)/(row.Bytes/row.Gradients), row.PerSecond/than.PerSecond
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -12,19 +13,22 @@ func TestProcessesHoldNoMoreOfAModelThanTheyNeed(t *testing.T) {
 	const values = 8_000_010
 	// Frames are sent. A worker that reads servers' versions in place has their pages in its peak too: two versions or
 	// more, as fast as readers happen to be. And gradients take their time, since the launcher looks every second.
-	peaks := func(words ...string) map[string]uint64 {
+	peaks := func(flags []string, words ...string) map[string]uint64 {
 		dir := newDir(t)
-		must(t, append([]string{"train", "--workers", "2", "--servers", "2", "--steps", "10", "--optimizer", "adam", "--wire", "grpc", "--gradient-time", "200ms", "--out", dir}, append(ownProgram, words...)...)...)
+		must(t, append([]string{"train", "--workers", "2", "--servers", "2", "--steps", "10", "--optimizer", "adam", "--wire", "grpc", "--gradient-time", "200ms", "--out", dir}, slices.Concat(flags, ownProgram, words)...)...)
 		peaks := make(map[string]uint64)
 		for _, l := range readRun(t, dir).Lives {
 			peaks[l.Part] = max(peaks[l.Part], l.PeakBytes)
 		}
 		return peaks
 	}
-	small, large := peaks(), peaks("large")
+	small, large := peaks(nil), peaks(nil, "large")
+	const local = "worker/0 with local steps"
+	small[local], large[local] = small["worker/0"], peaks([]string{"--local-steps", "2"}, "large")["worker/0"]
 	for part, most := range map[string]float64{ // bytes per parameter of the model
 		"coordinator": 1,
 		"worker/0":    20, // parameters and gradient, and those of its program
+		local:         32, // parameters and two means more
 		"server/0":    30, // of half of the model: five times the parameters, three times two means, a copy of what is saved, and two gradients
 	} {
 		if small[part] == 0 {

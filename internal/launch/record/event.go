@@ -77,7 +77,7 @@ type Header struct {
 	Model       string    `json:"model"`
 	Parameters  int       `json:"parameters"`
 	Data        string    `json:"data"`
-	LocalSteps  int       `json:"local_steps,omitempty"` // steps that a worker takes by itself before it pushes; none: one
+	LocalSteps  int       `json:"local_steps,omitempty"` // batches of a gradient; 0: a record that does not say, of one
 	Consistency string    `json:"consistency"`
 	Recovery    string    `json:"recovery"`
 	Codec       string    `json:"codec"`

@@ -316,12 +316,8 @@ func (t *Training) header(p *job.Problem, start time.Time, resumed bool) (record
 	if err != nil {
 		return record.Header{}, err
 	}
-	own := t.LocalSteps
-	if own == 1 {
-		own = 0 // a step of the run is a step of each worker
-	}
 	return record.Header{
-		Format: record.Format, Start: start, Model: t.Model, Parameters: p.Layout.Values, Data: t.Data, LocalSteps: own,
+		Format: record.Format, Start: start, Model: t.Model, Parameters: p.Layout.Values, Data: t.Data, LocalSteps: t.LocalSteps,
 		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
 		Device:  t.DeviceName(),
 		Servers: t.Servers, Workers: t.Workers, Replicas: t.Protects().Replicas, Steps: t.Steps, Prices: t.Price, Version: job.Version().Commit, Resumed: resumed,
