@@ -2,10 +2,11 @@
 // descendants, such as FedOpt (Reddi et al., 2021) and DiLoCo (Douillard et al., 2023).
 //
 // A worker that takes H local steps trains on a copy of the parameters, with an optimizer of its
-// own, on H batches. What it pushes is the way back: the parameters that it began with, less those
-// that it arrived at, in units of the learning rate. For servers this is a gradient like any other.
-// With plain SGD at that rate, the parameters become the mean of the workers' models; other rules
-// go on from there. Gradients and parameters travel once for H batches.
+// own, on H batches. What it pushes is the way back, the pseudo-gradient: the parameters that it
+// began with, less those that it arrived at, in units of the learning rate. For servers this is a
+// gradient like any other. With plain SGD at that rate, the parameters become the mean of the
+// workers' models; other rules go on from there. Gradients and parameters travel once for H
+// batches.
 //
 // The optimizer of local steps begins anew in each gradient: its state is zero, and Adam's bias
 // corrections count from the gradient's first step. So a gradient remains a pure function of the
@@ -63,7 +64,8 @@ type steps struct {
 // parameters that these arrive at, divided by Config.Rate. It returns the mean of the losses, each
 // before its local step, and the number of examples in all batches. Only one goroutine at a time
 // may call it. It keeps a copy of the parameters, and the state of the rule: up to 12 bytes for
-// each parameter.
+// each parameter. Errors are those of Config.Gradient, of the context and of the device, with the
+// local step in which they came; grads is then unspecified.
 func New(cfg Config) Gradient {
 	s := &steps{Config: cfg, params: make([]float32, cfg.Layout.Values)}
 	for range cfg.Rule.States() {
