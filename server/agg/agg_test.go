@@ -178,6 +178,10 @@ func TestATakenOverStepCountsItsPushes(t *testing.T) {
 	if got, _ := r.Offer(ticket(1, 5, 0)); got != agg.Counted {
 		t.Errorf("after its release the push has verdict %d, want %d", got, agg.Counted)
 	}
+	r.Adopt(nil)
+	if _, ok := r.Decide(1); ok {
+		t.Error("a step is decided while one that counts nothing is open")
+	}
 }
 
 func TestAWorkerThatBeginsAnewKeepsItsOpenTicketsAndNothingOlder(t *testing.T) {

@@ -13,7 +13,7 @@ func TestNoGradientCountsForMoreThanItsBound(t *testing.T) {
 	for _, scale := range []Scale{Mean, Sum} {
 		cfg := Config{ClipNorm: 2, Scale: scale}
 		r := NewRound(cfg, 3)
-		norms := []float64{0.5, 2, 8, 1e30}
+		norms := []float64{0.5, 1.5, 2, 8, 1e30}
 		for slot, norm := range norms {
 			r.Offer(kintsugi.Ticket{Push: kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(slot), Version: 3}, Examples: 4, SquaredNorm: norm * norm})
 		}
@@ -28,7 +28,7 @@ func TestNoGradientCountsForMoreThanItsBound(t *testing.T) {
 				t.Errorf("scale %d: a norm of %v weighs %v, want %v", scale, norms[i], c.Weight, want)
 			}
 		}
-		if want := map[Scale]float32{Mean: 1.0 / 16, Sum: 1}[scale]; d.Scale != want {
+		if want := map[Scale]float32{Mean: 1.0 / 20, Sum: 1}[scale]; d.Scale != want {
 			t.Errorf("scale %d: the sum is multiplied by %v, want %v: a step is not made up for what is clipped", scale, d.Scale, want)
 		}
 	}

@@ -3,6 +3,7 @@ package agg
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,9 @@ func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
 		"ssp:3,knee=8":               {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32, Knee: 8},
 		"ssp:3,constant":             {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32},
 		"rennala:8,limit=2,credit=3": {Quota: 8, Lead: inf, PerWorker: 2, Credit: 3},
+		"backup:2,knee=1048576":      {Backup: 2, Lead: inf, Knee: 1 << 20},
+		"bsp:sum,mean,pull,wait":     {Busy: kintsugi.Wait},
+		"bsp:wait,interrupt":         {},
 	} {
 		got, err := Preset(text)
 		if err != nil || got != want {
@@ -46,6 +50,23 @@ func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
 		if err := got.Check(8); err != nil {
 			t.Errorf("%s does not fit a run of 8 workers: %v", text, err)
 		}
+	}
+}
+
+// The lists stand in the help and in error messages.
+func TestFormsAreListedAsTheyAreWritten(t *testing.T) {
+	presets := []string{
+		"bsp", "backup:B", "async", "ssp:S", "rennala:K",
+		"dbw", "dbw:paper", "dbw:joint", "bdbw", "adasync", "adasync:K",
+	}
+	if got := Presets(); !slices.Equal(got, presets) {
+		t.Errorf("presets %q, want %q", got, presets)
+	}
+	options := []string{
+		"mean", "sum", "drop", "staleness=N", "discount", "lead=N", "limit=N", "credit=N", "knee=N", "linear", "constant", "interrupt", "wait", "pull",
+	}
+	if got := Options(); !slices.Equal(got, options) {
+		t.Errorf("options %q, want %q", got, options)
 	}
 }
 
@@ -118,10 +139,46 @@ func TestKnobsThatContradictEachOtherAreAUsageError(t *testing.T) {
 		{Config{Controller: "dbw", Backup: 1}, "dbw chooses the quota"},
 		{Config{Controller: "dbw", Late: Apply, Staleness: 2, Lead: inf}, "one fresh gradient"},
 		{Config{Controller: "bdbw", Scale: Sum, Lead: inf}, "with a sum the quota would change the learning rate"},
+		{Config{Controller: "dbw", Quota: 1, Lead: inf}, "dbw chooses the quota"},
+		{Config{Controller: "dbw", PerWorker: 2, Credit: 2, Lead: inf}, "one fresh gradient"},
+		{Config{Backup: 1, Credit: 2}, "a lead of 0 cannot be kept with a credit of 2"},
+		{Config{Continue: true}, "staleness above 0"},
 		{Config{Busy: 9}, "way 9"},
 	} {
 		if err := c.cfg.Check(4); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v\nwant a usage error that says %q", c.cfg, err, c.says)
+		}
+	}
+	for _, fits := range []Config{
+		{Quota: 4},
+		{Backup: 3},
+		{Quota: 8, Lead: inf, PerWorker: 2, Credit: 2},
+		{Late: Apply, Staleness: 1, Lead: inf, Credit: 2},
+		{PerWorker: 2, Credit: 2, Lead: 3}, // nobody can be ahead, so there is no lead to keep
+		{Controller: "dbw", PerWorker: 2, Credit: 1, Lead: inf},
+		{Late: Apply, Staleness: 1, Continue: true},
+		{Busy: kintsugi.Pull},
+	} {
+		if err := fits.Check(4); err != nil {
+			t.Errorf("%+v: %v", fits, err)
+		}
+	}
+}
+
+// Where every step waits for a fresh gradient of each member, nobody can be ahead.
+func TestALeadIsKeptWhereAWorkerCanBeAhead(t *testing.T) {
+	const inf = kintsugi.Infinite
+	for text, want := range map[string]uint32{
+		"bsp": inf, "bsp:lead=3": inf, "backup:0,lead=3": inf,
+		"backup:1": inf, "backup:1,lead=3": 3, "bsp:staleness=1": 0, "bsp:staleness=1,lead=2": 2, "ssp:4": 4, "ssp:0": 0, "async": inf,
+		"rennala:2,lead=5": 5, "dbw": inf, "dbw:lead=1": 1,
+	} {
+		cfg, err := Preset(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.Leads(); got != want {
+			t.Errorf("%s: a lead of %d is kept, want %d", text, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"math"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -34,5 +35,41 @@ func TestAWorkerMayOfferWhatItHasKept(t *testing.T) {
 	d, ok := r.Decide(2)
 	if !ok || len(d.Choices) != 1 || d.Choices[0].Weight != 4*0.5 { // staleness 1
 		t.Errorf("%+v, %v", d, ok)
+	}
+}
+
+// With KeepDecay no kept gradient counts as longer than ordinary ones, of which the last ten or so
+// say what is usual.
+func TestWhatIsUsualFollowsOrdinaryGradients(t *testing.T) {
+	cfg := Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, Scale: Sum, Continue: true, Keep: kintsugi.KeepDecay}
+	r := NewRound(cfg, 1)
+	step := kintsugi.Step(1)
+	weight := func(squaredNorm float64, kept uint32) float32 {
+		t.Helper()
+		r.Offer(kintsugi.Ticket{Push: kintsugi.PushID{Line: 1, Incarnation: 1, Version: step}, Examples: 4, SquaredNorm: squaredNorm, Kept: kept})
+		d, ok := r.Decide(1)
+		if !ok {
+			t.Fatal("a gradient makes no step")
+		}
+		step++
+		r.Release(step)
+		return d.Choices[0].Weight
+	}
+	for i, c := range []struct {
+		squaredNorm float64
+		kept        uint32
+		want        float32
+	}{
+		{1e6, 5, 1},   // nothing is known
+		{16, 0, 1},    // the first says it all
+		{64, 5, 0.5},  // √(16/64)
+		{1e9, 5, 0},   // and kept gradients say nothing
+		{16, 5, 1},    // as long as usual
+		{216, 0, 1},   // 16 + 0.1·200 = 36 are usual now
+		{144, 5, 0.5}, // √(36/144)
+	} {
+		if got := weight(c.squaredNorm, c.kept); math.Abs(float64(got-c.want)) > 2e-4 {
+			t.Errorf("gradient %d, squared norm %v: weight %v, want %v", i, c.squaredNorm, got, c.want)
+		}
 	}
 }

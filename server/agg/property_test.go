@@ -97,8 +97,17 @@ func (s *slow) release() {
 	}
 }
 
+// leave forgets what the worker in slot had open.
+func (s *slow) leave(slot kintsugi.Slot) {
+	for _, t := range s.pending() {
+		if t.Push.Slot == slot {
+			s.refused[t.Push] = true
+		}
+	}
+}
+
 // Workers send tickets in order, each as often as they like, and have no more of them open than
-// they may.
+// they may. Their processes are restarted, and begin with the newest version.
 func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")
@@ -113,15 +122,17 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 			cfg.Quota += rapid.IntRange(0, 4).Draw(t, "more than there are workers")
 		}
 		fast, ref := agg.NewRound(cfg, 0), &slow{cfg: cfg, counted: make(map[kintsugi.PushID]bool), refused: make(map[kintsugi.PushID]bool)}
-		sent := make([][]kintsugi.Ticket, workers)
+		sent := make([][]kintsugi.Ticket, workers) // by the present process of each
+		lives, begun := make([]kintsugi.Incarnation, workers), make([]kintsugi.Step, workers)
 		for range 80 {
-			switch slot := rapid.IntRange(0, workers-1).Draw(t, "slot"); rapid.IntRange(0, 3).Draw(t, "event") {
+			switch slot := rapid.IntRange(0, workers-1).Draw(t, "slot"); rapid.IntRange(0, 4).Draw(t, "event") {
 			case 0: // a new gradient, on a version no older than that of the previous one
 				if ref.has(kintsugi.Slot(slot)) == cfg.Held() {
 					continue // a worker waits to hear the fates of those that it has
 				}
 				next := ticket(kintsugi.Slot(slot), 0, 0)
-				oldest := kintsugi.Step(0)
+				next.Push.Incarnation += lives[slot]
+				oldest := begun[slot]
 				if n := len(sent[slot]); n > 0 {
 					oldest = sent[slot][n-1].Push.Version
 					next.Push.Sequence = sent[slot][n-1].Push.Sequence + 1
@@ -148,6 +159,21 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 						}
 					}
 				}
+			case 4:
+				if rapid.IntRange(0, 3).Draw(t, "restarts") == 0 {
+					lives[slot], begun[slot], sent[slot] = lives[slot]+1, ref.released, nil
+					ref.leave(kintsugi.Slot(slot))
+					fast.Leave(kintsugi.Slot(slot), ticket(0, 0, 0).Push.Incarnation+lives[slot])
+					fast.Begin(kintsugi.Slot(slot))
+				}
+			}
+			for slot := range workers {
+				if got, want := fast.Has(kintsugi.Slot(slot)), ref.has(kintsugi.Slot(slot)); got != want {
+					t.Fatalf("worker/%d has %d open tickets, want %d", slot, got, want)
+				}
+			}
+			if got, want := fast.Waiting(), len(ref.pending()); got != want {
+				t.Fatalf("%d tickets are open, want %d", got, want)
 			}
 		}
 	})

@@ -221,19 +221,25 @@ func TestTicketsOfOneWorkerAreBounded(t *testing.T) {
 }
 
 // A worker with credit for several gradients may hear nothing about any of them, and some may be
-// late while conductors count the others. Whichever conductor it asks about one of its last
-// gradients, the answer is right, and a counted gradient is never taken for an uncounted one.
+// late while conductors count the others. Its process may be restarted, and compute gradients of the
+// same versions again. Whichever conductor it asks about one of its last gradients, the answer is
+// right, and a counted gradient is never taken for an uncounted one.
 func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		credit := rapid.IntRange(1, 12).Draw(t, "credit")
 		cfg := agg.Config{Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, PerWorker: credit, Credit: credit}
 		r := agg.NewRound(cfg, 100)
-		var sent []kintsugi.PushID
+		var sent, earlier []kintsugi.PushID // by the worker's present process, and by those before it
 		counted := make(map[kintsugi.PushID]bool)
 		p := ticket(0, 0, 0).Push
 		for range 40 {
 			if p.Sequence++; rapid.Bool().Draw(t, "reads") {
 				p.Version, p.Sequence = p.Version+1, 0
+			}
+			if rapid.IntRange(0, 9).Draw(t, "restarts") == 0 { // and computes the same again
+				earlier = slices.Concat(earlier, sent)
+				p.Version, p.Sequence, p.Incarnation = max(p.Version, 1)-1, 0, p.Incarnation+1
+				sent = nil
 			}
 			sent = append(sent, p)
 			if rapid.IntRange(0, 2).Draw(t, "counted") > 0 {
@@ -243,8 +249,13 @@ func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
 			if rapid.IntRange(0, 5).Draw(t, "dies") == 0 {
 				next := agg.NewRound(cfg, 100)
 				known := slices.Clone(r.Newest(0))
+				for _, q := range earlier { // steps may count what an earlier life of the worker has pushed
+					if counted[q] && len(known) > 0 && q.Incarnation < known[0].Incarnation {
+						known = append(known, q)
+					}
+				}
 				for _, p := range rapid.Permutation(known).Draw(t, "remembered") {
-					next.Remember([]kintsugi.PushID{p})
+					next.Remember(slices.Repeat([]kintsugi.PushID{p}, rapid.IntRange(1, 2).Draw(t, "times")))
 				}
 				r = next
 			}
@@ -253,7 +264,7 @@ func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
 				x := ticket(0, 0, 0)
 				x.Push = q
 				v, _ := r.Offer(x)
-				switch r.Leave(0, 2); { // if it was taken for a new one, it is forgotten again
+				switch r.Leave(0, p.Incarnation+1); { // if it was taken for a new one, it is forgotten again
 				case counted[q] && v != agg.Counted:
 					t.Fatalf("%v is counted, and has verdict %d; counted are %v", q, v, r.Newest(0))
 				case !counted[q] && newer == 0 && v != agg.Open:
