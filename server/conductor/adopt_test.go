@@ -39,6 +39,7 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 		{"they have applied the same decision about the open step", []kintsugi.Taken{decided(8, 4), decided(8, 4), decided(8, 4)}, 8, nil},
 		{"what one has applied beyond the others is of no account", []kintsugi.Taken{decided(8, 3), kept(7, 7), decided(8, 4)}, 7, nil},
 		{"only some have applied the open step", []kintsugi.Taken{kept(8, 7), kept(7, 7), lost()}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Oldest: 7}}},
+		{"only some have applied the open step, the first has not", []kintsugi.Taken{kept(7, 7), kept(8, 7), lost()}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Oldest: 7}}},
 		{"a conductor before has begun the line", []kintsugi.Taken{kept(8, 7), settled(7), lost(1)}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Chunks: 1, Oldest: 1, Age: 6}}},
 		{"nobody was kept after all", []kintsugi.Taken{lost(3, 6), lost(5)}, 6, []kintsugi.PartialEvent{
 			{Line: 2, Step: 6, Chunks: 2, Oldest: 3, Age: 3}, {Line: 2, Step: 6, Shard: 1, Chunks: 1, Oldest: 5, Age: 1}}},
@@ -180,6 +181,9 @@ func TestWhatCameBackIsToldOnce(t *testing.T) {
 		"one has settled":      {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost, settled(0)},
 		"the lost has settled": {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost, settled(1)},
 		"all have settled":     {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost, settled(0), settled(1)},
+		"it has chosen another copy": {{Standing: kintsugi.Kept, Applied: 7, Released: 7},
+			{Shard: 1, Standing: kintsugi.Lost, Saved: []kintsugi.Step{2, 2}}, settled(0),
+			{Shard: 1, Standing: kintsugi.Settled, Applied: 7, Released: 7, Saved: []kintsugi.Step{5, 3}}},
 	} {
 		var told []kintsugi.PartialEvent
 		var untold map[kintsugi.ShardID][]kintsugi.Step

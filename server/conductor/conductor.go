@@ -440,17 +440,13 @@ func (c *Conductor) toWorker(slot kintsugi.Slot, m kintsugi.ConductorMessage) {
 	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: slot, Incarnation: c.members[slot].incarnation, Message: m})
 }
 
-// refuse tells a worker that its push will never be counted. The push counts as late even if the
-// worker is gone.
+// refuse tells a worker that its push will never be counted. The worker is a member: tickets of
+// others are not taken, and leave forgets those of processes that have gone.
 func (c *Conductor) refuse(r kintsugi.Refused) {
 	c.late++
 	c.dropped += c.keeping[r.Push]
 	delete(c.keeping, r.Push)
-	if m := c.members[r.Push.Slot]; m != nil && m.incarnation == r.Push.Incarnation {
-		c.tell(r.Push.Slot, r)
-		return
-	}
-	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: r.Push.Slot, Incarnation: r.Push.Incarnation, Message: r})
+	c.tell(r.Push.Slot, r)
 }
 
 // Fence returns the fence under which the conductor decides.

@@ -1,6 +1,7 @@
 package conductor_test
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -12,6 +13,57 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
+
+// inRun returns a conductor on line 1 in view 1, under fence 5 if cfg says nothing else, whose shards
+// have all answered alike, and whose workers are all members.
+func inRun(t *testing.T, now time.Time, cfg conductor.Config, taken kintsugi.Taken) *conductor.Conductor {
+	t.Helper()
+	cfg.Line, cfg.View, cfg.Fence = 1, cmp.Or(cfg.View, 1), cmp.Or(cfg.Fence, 5)
+	x, err := conductor.New(cfg, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range kintsugi.ShardID(cfg.Shards) {
+		x.ShardConnected(i)
+		taken.Shard, taken.Fence = i, cfg.Fence
+		x.HandleReplica(now, taken)
+	}
+	for slot := range kintsugi.Slot(cfg.Slots) {
+		if err := x.HandleHello(now, hello(slot, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known(x, now, cfg.Shards, uint64(cfg.Slots))
+	x.Ready()
+	return x
+}
+
+func hello(slot kintsugi.Slot, n kintsugi.Incarnation) kintsugi.Hello {
+	return kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 1, Slot: slot, Incarnation: n}
+}
+
+// known lets shards say that they know all changes of members up to change.
+func known(x *conductor.Conductor, now time.Time, shards int, change uint64) {
+	for i := range kintsugi.ShardID(shards) {
+		x.HandleReplica(now, kintsugi.MembersKnown{Shard: i, Fence: x.Fence(), Change: change})
+	}
+}
+
+// gradientOf returns the ticket of a worker's first process, for a gradient that every shard has
+// acknowledged in view 1.
+func gradientOf(slot kintsugi.Slot, version kintsugi.Step) kintsugi.Ticket {
+	return kintsugi.Ticket{
+		Push:  kintsugi.PushID{Line: 1, Slot: slot, Incarnation: 1, Version: version},
+		Views: []kintsugi.ViewNumber{1}, Examples: 8, SquaredNorm: 1,
+	}
+}
+
+// stable lets all shards say that they have taken a step that x has decided.
+func stable(x *conductor.Conductor, now time.Time, shards int, step kintsugi.Step) {
+	for i := range kintsugi.ShardID(shards) {
+		x.HandleReplica(now, kintsugi.Stable{Shard: i, Fence: x.Fence(), Step: step, Decided: x.Fence()})
+	}
+}
 
 func TestNewRefusesRunsThatCannotGoOn(t *testing.T) {
 	for _, c := range []struct {
@@ -104,7 +156,7 @@ func TestTheLearningRateRisesAndFalls(t *testing.T) {
 	}{
 		{"constant", conductor.Schedule{Steps: 10}, map[kintsugi.Step]float32{0: 8, 1: 8, 5: 8, 10: 8, 99: 8}},
 		{"linear", conductor.Schedule{Steps: 8, Decay: conductor.Decay{Form: conductor.Linear}}, map[kintsugi.Step]float32{1: 8, 2: 7, 5: 4, 8: 1, 9: 0, 99: 0}},
-		{"cosine", conductor.Schedule{Steps: 8, Decay: conductor.Decay{Form: conductor.Cosine}}, map[kintsugi.Step]float32{1: 8, 5: 4, 9: 0, 99: 0}},
+		{"cosine", conductor.Schedule{Steps: 8, Decay: conductor.Decay{Form: conductor.Cosine}}, map[kintsugi.Step]float32{1: 8, 3: 4 + 2*math.Sqrt2, 5: 4, 7: 4 - 2*math.Sqrt2, 9: 0, 99: 0}},
 		{"without an end", conductor.Schedule{Decay: conductor.Decay{Form: conductor.Linear}}, map[kintsugi.Step]float32{1: 8, 99: 8}},
 		{"warm-up", conductor.Schedule{Steps: 12, Warmup: 4, Decay: conductor.Decay{Form: conductor.Linear}}, map[kintsugi.Step]float32{1: 2, 2: 4, 4: 8, 5: 8, 6: 7, 12: 1, 13: 0}},
 		{"warm-up, constant", conductor.Schedule{Warmup: 2}, map[kintsugi.Step]float32{1: 4, 2: 8, 99: 8}},

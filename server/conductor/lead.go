@@ -44,7 +44,6 @@ func (c *Conductor) slowest(but *member) uint64 {
 // member would hold up all others until it had made up for gradients that it never had to compute.
 // Before the first decision all clocks start at 0, so that no worker gets a lead by arriving early.
 func (c *Conductor) join(m *member) {
-	m.clock = 0
 	if c.decided {
 		m.clock = c.slowest(m)
 	}

@@ -17,7 +17,7 @@ import (
 func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	s := &steering{origin: time.Unix(0, 0), clipped: agg.Config{}.Clipped}
 	step := func(n kintsugi.Step, tickets ...kintsugi.Ticket) dbw.Outcome {
-		o := &open{commit: kintsugi.Commit{Step: n, Scale: 0.25}, stable: []*kintsugi.Stable{{Products: []kintsugi.Products{{DotDisplacement: 100}, {DotDisplacement: 11}}}}}
+		o := &open{commit: kintsugi.Commit{Step: n, Scale: 0.25}, stable: []*kintsugi.Stable{{Products: []kintsugi.Products{{DotDisplacement: 100, SquaredDisplacement: 4}, {DotDisplacement: 11, SquaredDisplacement: 5}}}}}
 		for _, x := range tickets {
 			o.tickets = append(o.tickets, x)
 			o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: x.Push, Weight: float32(x.Examples)})
@@ -28,7 +28,7 @@ func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 		return kintsugi.Ticket{Push: kintsugi.PushID{Slot: slot, Version: version}, Examples: examples, Along: a}
 	}
 	both := kintsugi.Along{Known: true, Dot: 5, Earlier: true, Before: -2, Own: 3}
-	if out := step(1, ticket(0, 0, 3, kintsugi.Along{}), ticket(1, 0, 1, kintsugi.Along{})); out.Dot != 111 || out.Gradients[0].Along {
+	if out := step(1, ticket(0, 0, 3, kintsugi.Along{}), ticket(1, 0, 1, kintsugi.Along{})); out.Dot != 111 || out.SquaredDisplacement != 9 || out.Gradients[0].Along {
 		t.Errorf("nobody tells anything: %+v", out)
 	}
 	out := step(2, ticket(0, 1, 1, both), ticket(1, 1, 1, kintsugi.Along{}), ticket(2, 1, 2, kintsugi.Along{Known: true, Dot: 8}))
@@ -113,4 +113,73 @@ func TestTicketsThatAreMadeUpDoNotReachAController(t *testing.T) {
 	}
 	says(8)
 	says(math.MaxUint64)
+}
+
+// fixed is a controller that makes one choice, whatever happens.
+type fixed struct {
+	dbw.Controller
+	choice dbw.Choice
+}
+
+func (f fixed) Choose(dbw.Release) dbw.Choice { return f.choice }
+func (fixed) Arrived(dbw.Arrival)             {}
+func (fixed) Committed(float64)               {}
+
+// When a controller's patience is over, the step is made with the gradients that are there, if there
+// is one.
+func TestAStepIsMadeWithWhatIsThereWhenPatienceIsOver(t *testing.T) {
+	const patience = 2 * time.Second
+	for name, c := range map[string]struct {
+		patience float64
+		tickets  int
+		after    time.Duration
+		want     string // why the step is made; "" if none is
+	}{
+		"before":                 {2, 2, patience - 1, ""},
+		"then":                   {2, 2, patience, "2 of a quota of 3: the others have not come in 2s, expected were 1.5 s"},
+		"nobody has come":        {2, 0, time.Hour, ""},
+		"all that it waits for":  {2, 3, 0, "three"},
+		"and it is over as well": {2, 3, time.Hour, "three"},
+		"without a bound":        {0, 2, time.Hour, ""},
+	} {
+		now := time.Unix(0, 0)
+		x, err := New(Config{Line: 2, View: 2, Fence: 5, Shards: 1, Slots: 4, Steps: 100, Consistency: agg.Config{Controller: "dbw", Lead: kintsugi.Infinite}}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.steering.controller = fixed{choice: dbw.Choice{Quota: 3, Rate: 1, Reason: "three", Patience: c.patience, Expected: 1.5}}
+		x.ShardConnected(0)
+		x.HandleReplica(now, kintsugi.Taken{Fence: 5})
+		for slot := range kintsugi.Slot(4) {
+			if err := x.HandleHello(now, kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 2, Slot: slot, Incarnation: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.HandleReplica(now, kintsugi.MembersKnown{Fence: 5, Change: 4})
+		for slot := range kintsugi.Slot(c.tickets) {
+			x.HandleTicket(now, kintsugi.Ticket{Push: kintsugi.PushID{Line: 2, Slot: slot, Incarnation: 1}, Views: []kintsugi.ViewNumber{2}, Examples: 8})
+		}
+		x.Tick(now.Add(c.after))
+		got := ""
+		if x.open != nil {
+			got = x.open.reason
+		}
+		if got != c.want {
+			t.Errorf("%s: a step is made because %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A displacement counts as measured if the commit has asked for both of its by-products.
+func TestADisplacementIsMeasuredWhereBothByProductsWere(t *testing.T) {
+	for want, measured := range map[kintsugi.Want]bool{
+		0: false, kintsugi.WantSaved: false, kintsugi.WantDotDisplacement: false, kintsugi.WantSquaredDisplacement: false,
+		kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement:                      true,
+		kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement | kintsugi.WantSaved: true,
+	} {
+		s := &steering{origin: time.Unix(0, 0), clipped: agg.Config{}.Clipped}
+		if out := s.outcome(time.Unix(1, 0), &open{commit: kintsugi.Commit{Want: want}}); out.Measured != measured {
+			t.Errorf("asked for %b: measured is %v, want %v", want, out.Measured, measured)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package conductor_test
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -19,6 +21,7 @@ type farthest struct {
 	last     kintsugi.Step
 	observed []kintsugi.RunEvent
 	touched  [5]uint64
+	measured []float64 // the distances of the newest plan
 }
 
 func (f *farthest) Begin(step kintsugi.Step, saved []kintsugi.Step) { f.last, f.saved = step, saved }
@@ -26,9 +29,9 @@ func (f *farthest) Due(step kintsugi.Step) bool                     { return ste
 func (f *farthest) Observe(e kintsugi.RunEvent)                     { f.observed = append(f.observed, e) }
 
 func (f *farthest) Plan(step kintsugi.Step, distances []float64) []kintsugi.ChunkID {
-	f.last = step
+	f.last, f.measured = step, distances
 	order := []kintsugi.ChunkID{0, 1, 2, 3, 4}
-	slices.SortStableFunc(order, func(a, b kintsugi.ChunkID) int { return int(distances[b] - distances[a]) })
+	slices.SortStableFunc(order, func(a, b kintsugi.ChunkID) int { return cmp.Compare(distances[b], distances[a]) })
 	return order[:2]
 }
 
@@ -57,6 +60,8 @@ type bare struct {
 	now  time.Time
 	step kintsugi.Step
 	want kintsugi.Want            // of the newest commit
+	next kintsugi.Want            // what the newest release says of the next commit
+	asks []kintsugi.Step          // whose commits have asked for distances
 	runs map[kintsugi.Step]string // what shards were told to save, as "shard:chunk shard:chunk"
 	told []kintsugi.RunEvent
 }
@@ -108,8 +113,11 @@ func (b *bare) read() {
 	for _, m := range ready.ToShards {
 		switch c := m.Message.(type) {
 		case kintsugi.Commit:
-			b.want = c.Want
+			if b.want = c.Want; m.Shard == 0 && c.Want != 0 {
+				b.asks = append(b.asks, c.Step)
+			}
 		case kintsugi.Released:
+			b.next = c.Want
 			for _, id := range c.Run {
 				b.runs[c.Step] += string(rune('0'+m.Shard)) + ":" + string(rune('0'+id)) + " "
 			}
@@ -167,8 +175,76 @@ func TestAPlanIsOneChoiceOverAllShards(t *testing.T) {
 	if b.runs[6] != "0:0 1:1 " || !slices.Equal(b.f.saved, []kintsugi.Step{0, 2, 0, 0, 2}) || len(b.f.failed) > 0 {
 		t.Errorf("shards save %v; saved are %v, and failed %v", b.runs, b.f.saved, b.f.failed)
 	}
-	if len(b.f.observed) < 6 {
-		t.Errorf("the planner is told of %d events", len(b.f.observed))
+	kinds := make(map[string]int)
+	for _, e := range b.f.observed {
+		kinds[reflect.TypeOf(e).Name()]++
+	}
+	if want := map[string]int{"StepEvent": 6, "ExposureEvent": 2, "CheckpointEvent": 2}; !maps.Equal(kinds, want) {
+		t.Errorf("the planner is told of %v, want %v", kinds, want)
+	}
+}
+
+// A plan may choose several chunks of one shard, and none of another.
+func TestAPlanMayBeOfOneShard(t *testing.T) {
+	b := newBare(t, 0)
+	b.make(0, 0, 0, 0, 0)
+	b.make(1, 2, 5, 7, 3)
+	if b.runs[2] != "1:0 1:1 " {
+		t.Errorf("shards save %q", b.runs[2])
+	}
+	b.told = nil
+	b.saved(1, 2, "")
+	if e := b.told[0].(kintsugi.CheckpointEvent); e.Distance != 3 {
+		t.Errorf("the chunk that was not saved is 3 away, and the event says %v", e.Distance)
+	}
+}
+
+// Parameters that have overflowed are as far away as can be, and a planner needs no rule for them.
+func TestWhatHasOverflowedIsInfinitelyFarAway(t *testing.T) {
+	b := newBare(t, 0)
+	b.make(0, 0, 0, 0, 0)
+	b.make(1, math.Inf(1), math.MaxFloat64, math.NaN(), 2)
+	if want := []float64{1, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, 2}; !slices.Equal(b.f.measured, want) {
+		t.Errorf("the planner sees %v, want %v", b.f.measured, want)
+	}
+}
+
+// A shard makes a step ahead of its commit. So each release says what the next commit will ask for,
+// unless a save ends in between.
+func TestAReleaseSaysWhatTheNextStepIsAskedFor(t *testing.T) {
+	b := newBare(t, 0)
+	plan := kintsugi.Step(2) // of the newest plan, which is of the second shard alone
+	for range 40 {
+		said := b.next
+		b.make(0, 1, 2, 3, 4)
+		if b.want != said && b.step != 11 && b.step != 32 {
+			t.Errorf("step %d is asked for %b, and the release before said %b", b.step, b.want, said)
+		}
+		if b.runs[b.step] != "" {
+			plan = b.step
+		}
+		if b.step == 10 || b.step > 30 {
+			b.saved(1, plan, "")
+		}
+	}
+	if want := []kintsugi.Step{2, 11, 27, 32, 34, 36, 38, 40}; !slices.Equal(b.asks, want) {
+		t.Errorf("distances are asked for at %v, want %v", b.asks, want)
+	}
+}
+
+// If the stream of a shard breaks before it hears of its part of a plan, that part is given up at
+// once. Otherwise the next plan would wait for it for ever.
+func TestAPartThatItsShardDoesNotHearOfIsGivenUp(t *testing.T) {
+	b := newBare(t, 0)
+	b.make(0, 0, 0, 0, 0)
+	b.x.HandleTicket(b.now, kintsugi.Ticket{Push: kintsugi.PushID{Line: 1, Incarnation: 1, Version: 1}, Views: []kintsugi.ViewNumber{1, 1}, Examples: 1})
+	distances := []kintsugi.Products{{SquaredSaved: 3}, {SquaredSaved: 1}, {SquaredSaved: 2}}
+	b.x.HandleReplica(b.now, kintsugi.Stable{Shard: 0, Fence: 5, Step: 2, Products: distances[:2]})
+	b.x.ShardConnected(0)
+	b.x.HandleReplica(b.now, kintsugi.Stable{Shard: 1, Fence: 5, Step: 2, Products: slices.Concat(distances[2:], make([]kintsugi.Products, 2))})
+	b.read()
+	if b.runs[2] != "1:0 " || !slices.Equal(b.f.failed, []kintsugi.ChunkID{0}) {
+		t.Errorf("shards are told to save %q, and given up are %v; want the first chunk of each, one of them given up", b.runs[2], b.f.failed)
 	}
 }
 
@@ -179,16 +255,20 @@ func TestAStoreThatFailsIsAskedMoreAndMoreRarely(t *testing.T) {
 		b.make(1, 1, 0, 0, 0)
 		if b.runs[b.step] != "" {
 			asked = append(asked, b.step)
-			failure := "no space left"
-			if b.step > 200 {
-				failure = ""
+			failure, distance := "no space left", math.NaN()
+			if 200 < b.step && b.step < 262 {
+				failure, distance = "", 0
 			}
+			b.told = nil
 			b.saved(0, b.step, failure)
+			if e := b.told[0].(kintsugi.CheckpointEvent); math.Float64bits(e.Distance) != math.Float64bits(distance) {
+				t.Errorf("step %d, %q: the rest is %v away from what is saved, want %v", b.step, failure, e.Distance, distance)
+			}
 		}
 	}
-	want := []kintsugi.Step{2, 4, 8, 16, 32, 64, 128, 256}
-	if !slices.Equal(asked[:8], want) || asked[8] != 258 || len(asked) != 30 {
-		t.Errorf("saves are asked for at %v; want %v, and then every other step", asked, want)
+	want := []kintsugi.Step{2, 4, 8, 16, 32, 64, 128, 256, 258, 260, 262, 264, 268, 276, 292}
+	if !slices.Equal(asked, want) {
+		t.Errorf("saves are asked for at %v; want %v: every other step as long as they succeed", asked, want)
 	}
 }
 
@@ -220,6 +300,9 @@ func TestAFullCheckpointIsPartOfTheRunningOne(t *testing.T) {
 	}
 	if len(b.runs) > 0 {
 		t.Errorf("chunks are saved beside a full checkpoint: %v", b.runs)
+	}
+	if want := []kintsugi.Step{2, 18}; !slices.Equal(b.asks, want) {
+		t.Errorf("distances are asked for at %v, want %v", b.asks, want)
 	}
 	for s := range kintsugi.ShardID(2) {
 		b.x.HandleReplica(b.now, kintsugi.Saved{Shard: s, Step: 2})

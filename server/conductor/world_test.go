@@ -271,6 +271,9 @@ func (w *world) publish(s *seat, failure string) {
 	e := kintsugi.CheckpointEvent{Step: p.Step, Bytes: p.Bytes, Took: p.Took, Err: failure}
 	if failure == "" {
 		e.Manifest = fmt.Sprintf("run-%d", p.Step)
+		if len(p.Manifests) != len(w.replica) {
+			w.t.Fatalf("the checkpoint of step %d names %d shards of %d", p.Step, len(p.Manifests), len(w.replica))
+		}
 		for i, m := range p.Manifests {
 			if want := fmt.Sprintf("shard-%d-%d", i, p.Step); m != want {
 				w.t.Fatalf("the checkpoint of step %d names %q for shard %d, want %q", p.Step, m, i, want)
