@@ -141,6 +141,9 @@ func TestAdamMayKeepNoMeanOfGradients(t *testing.T) {
 	if o = (conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 1}).At(1); o.Beta1 != 0.9 || o.Beta2 != 0.999 {
 		t.Errorf("%+v, want the usual betas", o)
 	}
+	if beta1, beta2, err := conductor.ParseBetas(""); beta1 != 0 || beta2 != 0 || err != nil {
+		t.Errorf("no betas are %v, %v (%v)", beta1, beta2, err)
+	}
 	for _, wrong := range []string{"0.9", "0.9,", ",0.9", "1,0.9", "0.9,1", "0.9,0", "-0.1,0.9", "NaN,0.9", "0.9,0.99,0.999", "0.9, 0.99", "0.9,0.99999999"} {
 		if _, _, err := conductor.ParseBetas(wrong); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "such as 0.9,0.95") {
 			t.Errorf("betas %q: %v", wrong, err)
@@ -175,6 +178,29 @@ func TestTheLearningRateRisesAndFalls(t *testing.T) {
 				t.Errorf("%s: step %d has %v, want %v", c.name, step, got, want)
 			}
 		}
+	}
+}
+
+// A commit has the rate of its step by the schedule, times the part of it that so many gradients
+// have.
+func TestACommitHasItsPartOfTheRate(t *testing.T) {
+	now := time.Unix(0, 0)
+	consistency, err := agg.Preset("backup:2,knee=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := inRun(t, now, conductor.Config{
+		Shards: 1, Slots: 4, Steps: 100, Consistency: consistency,
+		Schedule: conductor.Schedule{Rule: kintsugi.RuleMomentum, LearningRate: 8, Momentum: 0.5, Steps: 8, Decay: decay(t, "linear")},
+	}, kintsugi.Taken{Applied: 2, Released: 2})
+	x.HandleTicket(now, gradientOf(0, 2))
+	x.HandleTicket(now, gradientOf(2, 2))
+	commits := sent[kintsugi.Commit](x)
+	if len(commits) != 1 {
+		t.Fatalf("%d commits", len(commits))
+	}
+	if o := commits[0].Optimizer; o.Rule != kintsugi.RuleMomentum || o.Momentum != 0.5 || o.LearningRate != 6*2.0/8 {
+		t.Errorf("step 3 with 2 of 8 gradients: %+v, want a rate of 1.5", o)
 	}
 }
 

@@ -1,6 +1,7 @@
 package conductor_test
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ func TestAStepThatNotEveryShardHasAppliedIsDecidedAnew(t *testing.T) {
 	}{
 		"everywhere":                {true, kintsugi.Taken{Applied: 6, Released: 5, Records: []kintsugi.Commit{was}}, true},
 		"not on one":                {true, kintsugi.Taken{Applied: 5, Released: 5}, false},
+		"known on one, not applied": {true, kintsugi.Taken{Applied: 5, Released: 5, Records: []kintsugi.Commit{was}}, false},
 		"otherwise on one":          {true, kintsugi.Taken{Applied: 6, Released: 5, Records: []kintsugi.Commit{other}}, false},
 		"not on one, heads hold on": {false, kintsugi.Taken{Applied: 5, Released: 5}, true},
 	} {
@@ -136,5 +138,55 @@ func TestAGradientOfAStepWithoutARecordIsNotRefused(t *testing.T) {
 		if _, counted := told[0].Message.(kintsugi.Released); counted != c.counted {
 			t.Errorf("of %v, received in the view before, the worker is told %+v; counted: %v", c.push, told[0].Message, c.counted)
 		}
+	}
+}
+
+// A conductor may have died after it had sent its commit to some shards, and the next one after it
+// had sent its own to others. The newest decision is the one that may have been released.
+func TestOfTwoDecisionsTheNewerOneIsTakenOver(t *testing.T) {
+	now := time.Unix(0, 0)
+	commit := func(step kintsugi.Step, by kintsugi.Fence, slots ...kintsugi.Slot) kintsugi.Commit {
+		c := kintsugi.Commit{Line: 1, Fence: by, Decided: by, Step: step}
+		for _, slot := range slots {
+			c.Counted = append(c.Counted, kintsugi.Weighted{Push: gradientOf(slot, step-1).Push, Weight: 1})
+		}
+		return c
+	}
+	last, older, newer := commit(6, 2, 0, 1), commit(7, 3, 0), commit(7, 4, 1)
+	for _, records := range [][][]kintsugi.Commit{
+		{{last, older}, {last, newer}, {last}},
+		{{last}, {newer, last}, {older, last}},
+	} {
+		x, err := conductor.New(conductor.Config{Line: 1, View: 1, Fence: 9, Shards: 3, Slots: 2, Steps: 100, Consistency: agg.Config{Backup: 1, Lead: kintsugi.Infinite}}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		released := []kintsugi.Step{6, 6, 5} // the last shard has applied step 6 and does not know that it is released
+		for i := range kintsugi.ShardID(3) {
+			x.ShardConnected(i)
+		}
+		x.Ready()
+		taken := now.Add(time.Hour)
+		for i := range kintsugi.ShardID(3) {
+			x.HandleReplica(taken, kintsugi.Taken{Shard: i, Fence: 9, Applied: 6, Released: released[i], Records: records[i]})
+		}
+		var want []conductor.ToShard
+		newer.Fence = 9
+		for i := range kintsugi.ShardID(3) {
+			if released[i] < 6 {
+				want = append(want, conductor.ToShard{Shard: i, Message: kintsugi.Released{Line: 1, Fence: 9, Step: 6, Counted: []kintsugi.PushID{last.Counted[0].Push, last.Counted[1].Push}}})
+			}
+			want = append(want, conductor.ToShard{Shard: i, Message: newer})
+		}
+		if got := x.Ready().ToShards; !reflect.DeepEqual(got, want) {
+			t.Errorf("shards are told\n%+v, want\n%+v", got, want)
+		}
+		for i := range kintsugi.ShardID(3) {
+			x.HandleReplica(taken.Add(time.Second), kintsugi.Stable{Shard: i, Fence: 9, Step: 7, Decided: 4})
+		}
+		if e := events(x); len(e) != 1 || e[0].Wait != 0 || e[0].Apply != time.Second {
+			t.Errorf("%+v: the step was open when it was taken over, and took a second from there", e)
+		}
+		newer.Fence = 4
 	}
 }

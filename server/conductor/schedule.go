@@ -101,9 +101,7 @@ func (s Schedule) Aged(step, steps kintsugi.Step) kintsugi.Optimizer {
 // Part returns the optimizer of a step that has a part of the schedule's learning rate.
 func (s Schedule) Part(step kintsugi.Step, part float64) kintsugi.Optimizer {
 	o := s.At(step)
-	if part != 1 {
-		o.LearningRate = float32(float64(o.LearningRate) * part)
-	}
+	o.LearningRate = float32(float64(o.LearningRate) * part)
 	return o
 }
 

@@ -39,7 +39,6 @@ func (c *Conductor) HandleReplica(now time.Time, msg kintsugi.ReplicaMessage) {
 	case kintsugi.Saved:
 		if int(m.Shard) < c.cfg.Shards {
 			c.handleSaved(now, m)
-			c.proceed(now)
 		}
 	default:
 		panic("conductor: unknown replica message")

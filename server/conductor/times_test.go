@@ -1,6 +1,7 @@
 package conductor_test
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -80,5 +81,61 @@ func TestAStepEventTellsWhatGradientsTook(t *testing.T) {
 	c.HandleReplica(now, kintsugi.Stable{Fence: 1, Step: 3, Products: make([]kintsugi.Products, 1)})
 	if steps := obedient(c, now); len(steps) != 1 || len(steps[0].Times) > 200 || steps[0].Late != 10_000 {
 		t.Errorf("got %d steps, the first with %d times and %d late gradients", len(steps), len(steps[0].Times), steps[0].Late)
+	}
+}
+
+// A timeline says how long each part of a step took, from the release of the previous step on: each
+// gradient that came in time, and each shard. Long runs report it for some steps only.
+func TestATimelineSaysHowLongThePartsOfAStepTook(t *testing.T) {
+	const ms = time.Millisecond
+	now := time.Unix(1000, 0)
+	start := now
+	at := func(d time.Duration) time.Time { now = start.Add(d); return now }
+	x := inRun(t, now, conductor.Config{Shards: 2, Slots: 3, Steps: 100, Consistency: agg.Config{Backup: 1, Lead: kintsugi.Infinite}}, kintsugi.Taken{})
+	told := func(d time.Duration, slot kintsugi.Slot, version kintsugi.Step) {
+		g := gradientOf(slot, version)
+		g.Compute, g.Transfer, g.Spans = 10*ms, 3*ms, kintsugi.Spans{Pull: time.Duration(slot) * ms}
+		x.HandleTicket(at(d), g)
+	}
+	step := func(d time.Duration, s kintsugi.Step) *kintsugi.Timeline {
+		for i := range kintsugi.ShardID(2) {
+			x.HandleReplica(at(d+time.Duration(i)*ms), kintsugi.Stable{Shard: i, Fence: 5, Step: s, Decided: 5, Apply: 2 * ms, Publish: 5 * ms, Ahead: 7 * ms})
+		}
+		e := events(x)
+		if len(e) != 1 {
+			t.Fatalf("%d events", len(e))
+		}
+		return e[0].Timeline
+	}
+	worker := func(slot kintsugi.Slot, told time.Duration) kintsugi.WorkerTime {
+		return kintsugi.WorkerTime{Slot: slot, Told: told, Compute: 10 * ms, Transfer: 3 * ms, Spans: kintsugi.Spans{Pull: time.Duration(slot) * ms}}
+	}
+	shards := func(told time.Duration) []kintsugi.ShardTime {
+		return []kintsugi.ShardTime{{Shard: 0, Told: told, Apply: 2 * ms, Publish: 5 * ms, Ahead: 7 * ms}, {Shard: 1, Told: told + ms, Apply: 2 * ms, Publish: 5 * ms, Ahead: 7 * ms}}
+	}
+	told(20*ms, 1, 0)
+	told(30*ms, 0, 0)
+	told(35*ms, 2, 0) // while the step is made
+	if got, want := step(40*ms, 1), (&kintsugi.Timeline{Workers: []kintsugi.WorkerTime{worker(1, 20*ms), worker(0, 30*ms), worker(2, 35*ms)}, Shards: shards(40 * ms)}); !reflect.DeepEqual(got, want) {
+		t.Errorf("step 1: %+v, want %+v", got, want)
+	}
+	told(50*ms, 2, 0) // too late
+	told(61*ms, 1, 1)
+	told(62*ms, 0, 1)
+	if got, want := step(70*ms, 2), (&kintsugi.Timeline{Workers: []kintsugi.WorkerTime{worker(1, 20*ms), worker(0, 21*ms)}, Shards: shards(29 * ms)}); !reflect.DeepEqual(got, want) {
+		t.Errorf("step 2: %+v, want %+v", got, want)
+	}
+
+	start, now = now, now.Add(time.Hour)
+	x = inRun(t, now, conductor.Config{Shards: 2, Slots: 1, Steps: 768}, kintsugi.Taken{})
+	var with []kintsugi.Step
+	for s := range kintsugi.Step(12) {
+		told(time.Hour, 0, s)
+		if step(time.Hour, s+1) != nil {
+			with = append(with, s+1)
+		}
+	}
+	if want := []kintsugi.Step{4, 8, 12}; !slices.Equal(with, want) {
+		t.Errorf("of 768 steps %v have timelines, want %v and so on", with, want)
 	}
 }

@@ -1,6 +1,7 @@
 package conductor_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,4 +58,35 @@ func TestARunSaysWhatItWaitsFor(t *testing.T) {
 	}
 	x.Published(now, kintsugi.CheckpointEvent{Step: 1})
 	waits("nothing: the run is over")
+}
+
+// In a large run, the words name the first few and count the others.
+func TestTheWordsOfALargeRunAreFew(t *testing.T) {
+	now := time.Unix(0, 0)
+	x := inRun(t, now, conductor.Config{Shards: 1, Slots: 18, Steps: 2, SaveEvery: 1}, kintsugi.Taken{})
+	waits := func(want string) {
+		t.Helper()
+		if got := x.Waits(); got != want {
+			t.Errorf("it waits for %q, want %q", got, want)
+		}
+	}
+	waits("gradients: 0 are here, none of workers [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] and 2 more, which are connected")
+	for slot := range kintsugi.Slot(18) {
+		x.HandleTicket(now, gradientOf(slot, 0))
+	}
+	var lacks []kintsugi.PushID
+	for slot := range kintsugi.Slot(6) {
+		lacks = append(lacks, gradientOf(slot, 0).Push)
+	}
+	x.HandleReplica(now, kintsugi.Taken{Fence: 5, Lacks: lacks})
+	head := "shards [0] to take step 1: "
+	for slot := range 4 {
+		head += fmt.Sprintf("shard 0 lacks the gradient worker/%d version 0, of which the worker has said that every head has it; ", slot)
+	}
+	waits(head + "and 2 more. It is made to push again; if that does not help, end this worker, and then start the server again that heads the shard, so that the step is decided anew")
+	stable(x, now, 1, 1)
+	x.WorkerGone(now, 17, 1)
+	waits("gradients: 0 are here, none of workers [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] and 1 more, which are connected; the streams of workers [17] broke") // it does not wait for the checkpoint
+	x.Hold(now)
+	waits("the checkpoint of step 1")
 }
