@@ -348,6 +348,25 @@ func BenchmarkChoice(b *testing.B) {
 	}
 }
 
+// A controller that learns from by-products of steps asks for them, and waits for a multiple of the
+// time that it expects.
+func TestAChoiceAsksForWhatTheNextOneNeeds(t *testing.T) {
+	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
+	for name, want := range map[string]kintsugi.Want{"dbw": both, "dbw:joint": both, "dbw:paper": 0, "bdbw": 0, "adasync:2": 0, "static:3": 0} {
+		w := newWorld(1, 4, 20)
+		w.run(controller(t, name, w.busy), 20)
+		if w.last.Want != want {
+			t.Errorf("%s asks for %b, want %b", name, w.last.Want, want)
+		}
+		if known := name == "dbw" || name == "dbw:joint"; known && w.last.Expected <= 0 || w.last.Patience != 0 && w.last.Patience != 4*w.last.Expected {
+			t.Errorf("%s expects a step to take %v s, and waits for %v s", name, w.last.Expected, w.last.Patience)
+		}
+		if patient := w.last.Patience > 0; patient != (want == both) {
+			t.Errorf("%s waits for %v s", name, w.last.Patience)
+		}
+	}
+}
+
 // The stories show what is decided, when and why.
 func TestStories(t *testing.T) {
 	var w *world
@@ -377,6 +396,12 @@ func TestStories(t *testing.T) {
 				}
 				return took(slot)
 			}
+		case "noise": // standard deviation of each gradient's coordinates, in hundredths
+			for i := range w.sigma {
+				w.sigma[i] = float64(number) / 100
+			}
+		case "applying": // takes so many hundredths of a second
+			w.apply = float64(number) / 100
 		case "members":
 			w.n = number
 			w.working = w.working[:min(number, len(w.working))]
