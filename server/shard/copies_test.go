@@ -25,6 +25,7 @@ type relaxed struct {
 	of             map[kintsugi.Step]kintsugi.Fence // the decision of each released step
 	apply          *kintsugi.Commit                 // which the head is applying
 	attempts       uint64
+	joined         [3]int // by replica: how often it was told, since streams break no more, that it has caught up
 }
 
 type copyLink struct {
@@ -264,7 +265,8 @@ func TestACopyOfAStepThatIsNotReleasedMakesNobodyWhole(t *testing.T) {
 	}
 }
 
-// When no messages are on the way any more, every replica has the newest copy that is due.
+// When no messages are on the way any more, every replica has the newest copy that is due, and has
+// been told of it once. The conductor has heard that the open step is stable.
 func TestCopiesReachTheWholeChain(t *testing.T) {
 	for seed := range uint64(100) {
 		w := newRelaxed(t, seed)
@@ -277,7 +279,14 @@ func TestCopiesReachTheWholeChain(t *testing.T) {
 			}
 		}
 		for {
-			busy := false
+			busy := w.apply != nil
+			if busy {
+				c := *w.apply
+				w.apply = nil
+				w.has[0][c.Step] = c.Decided
+				w.cores[0].Applied(c.Decided, nil, 0, 0, 0)
+				w.perform(0)
+			}
 			for i, l := range w.links[1:] {
 				for l != nil && len(l.down)+len(l.up) > 0 {
 					if busy = true; len(l.down) > 0 {
@@ -287,6 +296,9 @@ func TestCopiesReachTheWholeChain(t *testing.T) {
 							w.has[i+1][x.Step] = s.decided
 						}
 						w.cores[i+1].Obey(s.message)
+						if _, ok := s.message.(kintsugi.Joined); ok {
+							w.joined[i+1]++
+						}
 						w.perform(i + 1)
 						continue
 					}
@@ -304,9 +316,15 @@ func TestCopiesReachTheWholeChain(t *testing.T) {
 				break
 			}
 		}
+		if w.open != 0 && !w.stable {
+			t.Fatalf("seed %d: the head has applied step %d, and never says so", seed, w.open)
+		}
 		due := w.released - w.released%w.every
 		for i := 1; i < 3; i++ {
 			f := w.follow(i)
+			if w.joined[i] > 2 { // and of the copy of a step that was open when it connected
+				t.Fatalf("seed %d: replica %d is told %d times that it has caught up", seed, i, w.joined[i])
+			}
 			if !w.cores[i].Whole() || f.Applied < due || f.Applied <= w.released && f.Decided != w.of[f.Applied] {
 				t.Fatalf("seed %d: replica %d has version %d (%+v), due is %d", seed, i, f.Applied, f, due)
 			}
