@@ -2,7 +2,6 @@ package shard_test
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -464,149 +463,123 @@ func TestDoneIsPassedOn(t *testing.T) {
 	}
 }
 
-// headAt returns the head of a chain of two that has applied so many steps, all of which but the
-// newest may still be unreleased. The shard has no chunks, so no pushes are needed.
-func headAt(released, applied kintsugi.Step) *shard.Replica {
-	head := shard.New(0, 0, 1, 1, 0)
-	head.Place(false, true)
-	head.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 3})
-	for s := kintsugi.Step(1); s <= applied; s++ {
-		head.Handle(kintsugi.Commit{Line: 1, Fence: 3, Decided: 3, Step: s})
-		head.Applied(3, nil, 0, 0, 0)
-		if s <= released {
-			head.Handle(kintsugi.Released{Line: 1, Fence: 3, Step: s})
-		}
+// If the step that is being applied is decided anew meanwhile, it is applied again. Who has asked
+// where the replica stands is told once.
+func TestAStepThatIsDecidedAnewWhileItIsAppliedIsAppliedAgain(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Handle(commit(1, 1, 1, push(0, 0)))
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+	r.Handle(commit(2, 2, 1, push(1, 0)))
+	hold(t, r, push(1, 0))
+	r.Ready()
+	r.Applied(1, nil, 0, 0, 0)
+	ready := r.Ready()
+	if ready.Apply == nil || ready.Apply.Decided != 2 || len(ready.Replies) != 1 {
+		t.Fatalf("%+v: the step is to be applied as it was decided anew", ready)
 	}
-	head.Ready()
-	return head
-}
-
-// What a replica is sent when it connects is what it lacks: nothing, the release of the step that it
-// has, the sum of the step that it lacks, or everything. If it is near, it is waited for.
-func TestAReplicaIsSentWhatItLacks(t *testing.T) {
-	for _, c := range []struct {
-		name              string
-		released, applied kintsugi.Step // of the head, which has decided everything under fence 3
-		f                 kintsugi.Follow
-		sent              string
-		waited            bool
-	}{
-		{"it has everything", 5, 5, kintsugi.Follow{Whole: true, Released: 5, Applied: 5, Decided: 3}, "take", true},
-		{"it does not know of the release", 5, 5, kintsugi.Follow{Whole: true, Released: 4, Applied: 5, Decided: 3}, "take, released 5", true},
-		{"it has another decision of the step", 5, 5, kintsugi.Follow{Whole: true, Released: 4, Applied: 5, Decided: 2}, "snapshot 5, take", false},
-		{"it lacks the step", 5, 5, kintsugi.Follow{Whole: true, Released: 4, Applied: 4, Decided: 3}, "snapshot 5, take", false},
-		{"it lacks the release of two steps", 5, 5, kintsugi.Follow{Whole: true, Released: 3, Applied: 4, Decided: 3}, "snapshot 5, take", false},
-		{"it has a later step that was not released", 5, 5, kintsugi.Follow{Whole: true, Released: 5, Applied: 6, Decided: 2}, "take", true},
-		{"it has nothing", 5, 5, kintsugi.Follow{}, "snapshot 5, take", false},
-		{"it is not whole, whatever it has", 5, 5, kintsugi.Follow{Released: 5, Applied: 5, Decided: 3}, "snapshot 5, take", false},
-		{"it has the open step", 5, 6, kintsugi.Follow{Whole: true, Released: 5, Applied: 6, Decided: 3}, "take, commit 6", true},
-		{"it has another decision of the open step", 5, 6, kintsugi.Follow{Whole: true, Released: 5, Applied: 6, Decided: 2}, "take, update 6", true},
-		{"it lacks the open step", 5, 6, kintsugi.Follow{Whole: true, Released: 5, Applied: 5, Decided: 3}, "take, update 6", true},
-		{"it lacks the open step and a release", 5, 6, kintsugi.Follow{Whole: true, Released: 4, Applied: 5, Decided: 3}, "take, released 5, update 6", true},
-		{"it has nothing while a step is open", 5, 6, kintsugi.Follow{}, "snapshot 5, take, update 6", false},
-		{"it is not whole, and has the open step", 5, 6, kintsugi.Follow{Released: 5, Applied: 6, Decided: 3}, "snapshot 5, take, update 6", false},
-	} {
-		head := headAt(c.released, c.applied)
-		c.f.Line, c.f.View, c.f.Server, c.f.Attempt = 1, 1, 1, 1
-		plan, err := head.Followed(c.f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var sent []string
-		for _, m := range plan {
-			switch m := m.(type) {
-			case kintsugi.Take:
-				sent = append(sent, "take")
-			case kintsugi.Snapshot:
-				sent = append(sent, fmt.Sprintf("snapshot %d", m.Step))
-				if len(m.Records) != 1 || m.Records[0].Step != m.Step {
-					t.Errorf("%s: a snapshot of version %d with the records %+v", c.name, m.Step, m.Records)
-				}
-			case kintsugi.Released:
-				sent = append(sent, fmt.Sprintf("released %d", m.Step))
-			case kintsugi.Commit:
-				sent = append(sent, fmt.Sprintf("commit %d", m.Step))
-			case kintsugi.Update:
-				sent = append(sent, fmt.Sprintf("update %d", m.Commit.Step))
-			}
-		}
-		if got := strings.Join(sent, ", "); got != c.sent {
-			t.Errorf("%s: it is sent %s; want %s", c.name, got, c.sent)
-		}
-		head.Ready()
-		head.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 4})
-		if waited := len(head.Ready().Replies) == 0; waited != c.waited {
-			t.Errorf("%s: it is waited for: %v, want %v", c.name, waited, c.waited)
-		}
+	if taken, ok := ready.Replies[0].(kintsugi.Taken); !ok || taken.Applied != 0 || len(taken.Records) != 1 || taken.Records[0].Decided != 2 {
+		t.Errorf("who has asked is told %+v", ready.Replies[0])
+	}
+	r.Applied(2, nil, 0, 0, 0)
+	if replies := r.Ready().Replies; len(replies) != 1 || replies[0].(kintsugi.Stable).Decided != 2 {
+		t.Errorf("then it says %+v", replies)
 	}
 }
 
-// A head that nobody has taken yet passes no fence on.
-func TestAReplicaOfAnUntakenHeadIsSentNoFence(t *testing.T) {
-	head := shard.New(0, 0, 1, 1, 0)
-	head.Place(false, true)
-	if plan, err := head.Followed(kintsugi.Follow{Line: 1, View: 1, Whole: true, Attempt: 1}); err != nil || len(plan) > 0 {
-		t.Errorf("it is sent %+v (%v)", plan, err)
+// The conductor is told which gradients of the open commit are lacking.
+func TestWhoTakesAShardHearsWhatItLacks(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Begin(push(1, 0)) // half of it
+	r.Handle(commit(1, 1, 1, push(0, 0), push(1, 0)))
+	r.Ready()
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+	replies := r.Ready().Replies
+	if len(replies) != 1 || !slices.Equal(replies[0].(kintsugi.Taken).Lacks, []kintsugi.PushID{push(1, 0)}) {
+		t.Errorf("%+v, want that the push of worker/1 is lacking", replies)
 	}
 }
 
-// A replica of another line or view cannot follow, nor can one whose message comes on a stream that
-// was replaced.
-func TestWhoCannotFollowIsToldWhy(t *testing.T) {
-	for says, f := range map[string]kintsugi.Follow{
-		"a replica of view 1 on line 2 follows one of view 1 on line 1": {Line: 2, View: 1, Attempt: 1},
-		"a replica of view 2 on line 1 follows one of view 1 on line 1": {Line: 1, View: 2, Attempt: 1},
-		"server/0 has connected again since":                            {Line: 1, View: 1},
-	} {
-		if _, err := headAt(1, 1).Followed(f); !errors.Is(err, kintsugi.ErrStaleView) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%+v: %v, want %q", f, err, says)
-		}
-	}
-}
-
-// A replica says whether it can do what the one before it says. If it cannot, it connects again and
-// is sent what it lacks.
-func TestAReplicaSaysWhatItCannotObey(t *testing.T) {
-	commit := func(step kintsugi.Step, by kintsugi.Fence) kintsugi.Commit {
-		return kintsugi.Commit{Line: 1, Fence: 3, Decided: by, Step: step}
-	}
+// A commit of any step but the one after the newest released version is of no account, nor is one on
+// a line that has not begun here.
+func TestOnlyTheNextStepIsTaken(t *testing.T) {
 	for name, c := range map[string]struct {
-		open bool // it has not applied step 2 yet
-		m    kintsugi.ChainMessage
-		want bool
+		step  kintsugi.Step
+		waits bool // for where the line begins
+		want  bool
 	}{
-		"the open step again":             {true, commit(2, 3), true},
-		"the step that is applied":        {false, commit(2, 3), true},
-		"another decision of it":          {false, commit(2, 4), false},
-		"another decision of an open one": {true, commit(2, 4), false},
-		"a step without its sum":          {false, commit(3, 3), false},
-		"an earlier step":                 {false, commit(1, 3), false},
-		"the release of what it has":      {false, kintsugi.Released{Line: 1, Fence: 3, Step: 2}, true},
-		"the release before":              {false, kintsugi.Released{Line: 1, Fence: 3, Step: 1}, true},
-		"the release of a step it lacks":  {false, kintsugi.Released{Line: 1, Fence: 3, Step: 3}, false},
-		"the release of an open step":     {true, kintsugi.Released{Line: 1, Fence: 3, Step: 2}, false},
-		"a release under another fence":   {false, kintsugi.Released{Line: 1, Fence: 2, Step: 2}, false},
-		"a fence":                         {false, kintsugi.Take{Line: 1, View: 1, Fence: 4}, true},
-		"an earlier fence":                {false, kintsugi.Take{Line: 1, View: 1, Fence: 2}, false},
+		"the newest":       {2, false, false},
+		"the next":         {3, false, true},
+		"the one after it": {4, false, false},
+		"before the line":  {3, true, false},
 	} {
-		r := shard.New(0, 1, 1, 1, 0)
-		r.Place(true, false)
-		r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 3})
-		for s := kintsugi.Step(1); s <= 2; s++ {
-			r.Obey(kintsugi.Update{Commit: commit(s, 3)})
-			if s == 2 && c.open {
-				break
-			}
-			r.Applied(3, nil, 0, 0, 0)
-			if s == 1 {
-				r.Obey(kintsugi.Released{Line: 1, Fence: 3, Step: 1})
-			}
+		r := shard.New(3, 0, 1, 1, 2)
+		if c.waits {
+			r.Keep()
 		}
-		if r.Waits() != c.open {
-			t.Errorf("%s: the next message waits: %v, want %v", name, r.Waits(), c.open)
+		r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+		r.Handle(commit(1, 1, c.step))
+		if apply := r.Ready().Apply; (apply != nil) != c.want {
+			t.Errorf("%s: applied is %+v", name, apply)
 		}
-		if got := r.Obey(c.m); got != c.want {
-			t.Errorf("%s: it can do that: %v, want %v", name, got, c.want)
+	}
+}
+
+// A version may be read when it is applied and the conductor says so. A release of any other step
+// is of no account, and nothing is saved for it.
+func TestOnlyTheAppliedStepIsReleased(t *testing.T) {
+	for name, c := range map[string]struct {
+		decided, applied bool
+		step             kintsugi.Step
+	}{
+		"nothing is decided":        {false, false, 1},
+		"the step is being made":    {true, false, 1},
+		"it is the step after that": {true, true, 2},
+	} {
+		r := taken(t)
+		hold(t, r, push(0, 0))
+		if c.decided {
+			r.Handle(commit(1, 1, 1, push(0, 0)))
 		}
+		if c.applied {
+			r.Applied(1, nil, 0, 0, 0)
+		}
+		r.Ready()
+		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: c.step, Save: true})
+		if ready := r.Ready(); r.Released() != 0 || ready.Publish != nil || ready.Save != nil || len(ready.Replies) > 0 {
+			t.Errorf("%s: released is %d, and %+v", name, r.Released(), ready)
+		}
+	}
+}
+
+// The gradients of a step stay until it is released, although their worker is gone: the step may
+// have to be made again. Gradients that its release makes late are freed with them, in order.
+func TestGradientsOfAStepStayUntilItsRelease(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Begin(push(1, 0))
+	late := push(1, 0)
+	late.Sequence = 1
+	r.Begin(late)
+	c := commit(1, 1, 1, push(0, 0))
+	c.Countable = members(0) // what is late by this step is not known yet
+	r.Handle(c)
+	r.Applied(1, nil, 0, 0, 0)
+	r.Ready()
+	r.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 2, Countable: []kintsugi.Countable{{Slot: 1, Incarnation: 1}, {Slot: 0, Incarnation: 1, Oldest: kintsugi.Never}}})
+	if ready := r.Ready(); len(ready.Free) > 0 {
+		t.Errorf("worker/0 has gone, and freed is %v", ready.Free)
+	}
+	if v, reason := r.Begin(push(0, 1)); v != shard.Refuse || !strings.Contains(reason, "worker/0 is not a member") {
+		t.Errorf("a push of one who has gone has verdict %d, %q", v, reason)
+	}
+	r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: 1})
+	if ready := r.Ready(); !slices.Equal(ready.Free, []kintsugi.PushID{push(0, 0)}) {
+		t.Errorf("its step is released, and freed is %v", ready.Free)
+	}
+	r.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 3, Countable: []kintsugi.Countable{{Slot: 1, Incarnation: 1, Oldest: 1}}})
+	if ready := r.Ready(); !slices.Equal(ready.Free, []kintsugi.PushID{push(1, 0), late}) {
+		t.Errorf("what is late now: freed is %v", ready.Free)
 	}
 }
