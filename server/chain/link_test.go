@@ -105,3 +105,145 @@ func TestWhoCatchesUpIsNotWaitedForAndNothingIsSaidWithoutWhoHasCaughtUp(t *test
 		t.Errorf("%d of 200 joined", joins)
 	}
 }
+
+// row is a chain of four replicas whose messages keep their order.
+type row struct {
+	links   []chain.Link
+	at      []kintsugi.Stable // by replica: what it has applied last
+	down    [][]kintsugi.ReplicaMessage
+	up      [][]kintsugi.ReplicaMessage // by replica: its answers to the one before; of the head: to the conductor
+	told    int                         // how many were told that they have caught up
+	ordered kintsugi.Stable             // the newest decision that the head has
+}
+
+func newRow(relaxed bool) *row {
+	r := &row{at: make([]kintsugi.Stable, 4), down: make([][]kintsugi.ReplicaMessage, 4), up: make([][]kintsugi.ReplicaMessage, 4)}
+	for i := range r.at {
+		l := chain.New(i < 3)
+		if relaxed {
+			l.Relax(i == 1, 0, 0)
+		}
+		r.links = append(r.links, l)
+	}
+	r.down[0] = append(r.down[0], taken(1))
+	return r
+}
+
+// obey makes replica i do what the oldest message to it says, pass it on, and answer.
+func (r *row) obey(i int) bool {
+	if len(r.down[i]) == 0 {
+		return false
+	}
+	m := r.down[i][0]
+	r.down[i] = r.down[i][1:]
+	if i < 3 {
+		r.down[i+1] = append(r.down[i+1], m)
+	}
+	switch x := m.(type) {
+	case kintsugi.Stable:
+		r.at[i] = x
+	case kintsugi.Taken:
+		x.Released = r.at[i].Step
+		m = x
+	}
+	r.answer(i)(r.links[i].Answer(m))
+	return true
+}
+
+// hear makes replica i hear the oldest answer of the one after it.
+func (r *row) hear(i int) bool {
+	if i == 3 || len(r.up[i+1]) == 0 {
+		return false
+	}
+	m := r.up[i+1][0]
+	r.up[i+1] = r.up[i+1][1:]
+	r.answer(i)(r.links[i].Heard(m, r.at[i].Step, r.at[i].Decided))
+	return true
+}
+
+func (r *row) answer(i int) func(said []kintsugi.ReplicaMessage, joined bool) {
+	return func(said []kintsugi.ReplicaMessage, joined bool) {
+		r.up[i] = append(r.up[i], said...)
+		if joined {
+			r.told++
+		}
+	}
+}
+
+// same reports whether two answers are about the same decision.
+func same(a, b kintsugi.Stable) bool { return a.Step == b.Step && a.Decided == b.Decided }
+
+// decide gives the head a step, or another decision of it.
+func (r *row) decide(step kintsugi.Step, by kintsugi.Fence) {
+	r.ordered = stable(step, by)
+	r.down[0] = append(r.down[0], r.ordered)
+}
+
+// What the head says is true of all replicas. Where the next answers for those behind it, it is true
+// of the head and the next, and the others have the step before. In either case every step is said
+// in the end, as it was decided last.
+func TestWhatAHeadSaysIsTrueOfItsChain(t *testing.T) {
+	for _, relaxed := range []bool{false, true} {
+		early := 0
+		for seed := range uint64(300) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			r := newRow(relaxed)
+			fence, said := kintsugi.Fence(1), kintsugi.Stable{}
+			hears := func() {
+				for _, m := range r.up[0] {
+					s, ok := m.(kintsugi.Stable)
+					if !ok || !same(s, r.ordered) {
+						continue // of a decision that was replaced
+					}
+					said = s
+					for i, at := range r.at {
+						least := s
+						if relaxed && i > 1 {
+							least.Step--
+						}
+						if at.Step < least.Step || at.Step == s.Step && at.Decided != s.Decided && (i < 2 || !relaxed) {
+							t.Fatalf("relaxed %v, seed %d: the head says %+v, and replica %d has %+v", relaxed, seed, s, i, at)
+						}
+						if at.Step < s.Step {
+							early++
+						}
+					}
+				}
+				r.up[0] = nil
+			}
+			for range 200 {
+				switch rng.IntN(6) {
+				case 0:
+					if same(said, r.ordered) {
+						r.decide(said.Step+1, fence)
+					}
+				case 1:
+					if !same(said, r.ordered) && rng.IntN(8) == 0 {
+						fence++
+						r.decide(r.ordered.Step, fence)
+					}
+				case 2, 3:
+					r.obey(rng.IntN(4))
+				default:
+					r.hear(rng.IntN(4))
+				}
+				hears()
+			}
+			for busy := true; busy; hears() {
+				busy = false
+				for i := range 4 {
+					busy = r.obey(i) || r.hear(i) || busy
+				}
+			}
+			if !same(said, r.ordered) {
+				t.Fatalf("relaxed %v, seed %d: %+v is never said; replicas have %+v", relaxed, seed, r.ordered, r.at)
+			}
+			if told := map[bool]int{true: 3}[relaxed]; r.told != told {
+				t.Fatalf("relaxed %v, seed %d: %d replicas are told that they have caught up, want %d", relaxed, seed, r.told, told)
+			}
+		}
+		if (early > 100) != relaxed {
+			t.Errorf("relaxed %v: %d times a step was said that a replica did not have", relaxed, early)
+		}
+	}
+}

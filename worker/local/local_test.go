@@ -237,3 +237,18 @@ func TestNoRateMakesNoGradient(t *testing.T) {
 		t.Errorf("%v, %v", grads, err)
 	}
 }
+
+// broken is a device that fails in the middle of a step.
+type broken struct{ kernels.Device }
+
+func (broken) Step(*kernels.Step) (kernels.Products, error) {
+	return kernels.Products{}, errors.New("the device is lost")
+}
+
+func TestADeviceThatFailsIsNamedWithItsStep(t *testing.T) {
+	gradient := local.New(local.Config{Layout: layout, Device: broken{kernels.Host}, Gradient: pull, Steps: 4, Rule: kernels.SGD, Scalars: scalars, Rate: rate})
+	_, _, err := gradient(t.Context(), start(), make([]float32, layout.Values), kintsugi.PushID{})
+	if want := "local step 1 of 4: step on tensor w: the device is lost"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
