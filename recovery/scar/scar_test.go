@@ -305,6 +305,43 @@ func TestAccessesAreCounted(t *testing.T) {
 	}
 }
 
+// RecentlyUsed remembers the chunk of every Sample-th access, once, and not more chunks than a plan
+// can save. A chunk whose save is under way is not remembered.
+func TestEverySoManyAccessesAreRemembered(t *testing.T) {
+	p := planner(t, Config{Bytes: slices.Repeat([]int64{4}, 8), Period: 8, Fraction: 0.5, Choice: RecentlyUsed, Sample: 3})
+	remembers := func(want ...int) {
+		t.Helper()
+		got := slices.Sorted(slices.Values(p.used.list))
+		if !slices.Equal(got, want) {
+			t.Errorf("%v are remembered, want %v", got, want)
+		}
+		for c, member := range p.used.member {
+			if member != slices.Contains(want, c) {
+				t.Errorf("chunk %d is taken for a member: %v, of %v", c, member, want)
+			}
+		}
+	}
+	for _, a := range []struct {
+		chunk kintsugi.ChunkID
+		times uint64
+		then  []int
+	}{{0, 2, nil}, {1, 1, []int{1}}, {2, 2, []int{1}}, {1, 1, []int{1}}, {3, 7, []int{1, 3}}, {4, 1, []int{1, 3}}, {5, 1, []int{1, 3, 5}}, {0, 3, []int{0, 1, 3, 5}}} {
+		p.Accessed(a.chunk, a.times)
+		remembers(a.then...)
+	}
+	p.Accessed(6, 3)
+	if len(p.used.list) != 4 || p.used.list[3] != 6 {
+		t.Errorf("%v are remembered, want 6 and three of those before", p.used.list)
+	}
+	plan := p.Plan(4, nil)
+	for _, c := range plan.Chunks {
+		p.Accessed(c, 3)
+		if p.used.member[c] {
+			t.Errorf("%d is being saved, and remembered", c)
+		}
+	}
+}
+
 func TestTotalVariationIsScaled(t *testing.T) {
 	for _, c := range []struct {
 		x, y []float32
@@ -368,8 +405,9 @@ func TestUnevenIsWhatTheBestRatesAvoid(t *testing.T) {
 	w := newWorld(12)
 	p := planner(t, Config{Bytes: w.bytes, Period: 10, Fraction: 1})
 	age := kintsugi.Step(7)
-	for c := range w.distances {
-		w.distances[c] = w.speed[c] * float64(w.bytes[c]) * float64(age)
+	for c := range w.distances { // chunks that were saved at different steps
+		p.saved[c] = kintsugi.Step(c % 8)
+		w.distances[c] = w.speed[c] * float64(w.bytes[c]) * float64(max(1, age-p.saved[c]))
 	}
 	// left is the mean distance if chunks are saved at rates proportional to the weights, with all
 	// bytes in ten steps.

@@ -3,6 +3,7 @@ package kept
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -233,5 +234,87 @@ func TestAGradientThatPointsApartIsUphill(t *testing.T) {
 	g := Gradient{Values: []float32{1, -2}}
 	if g.Uphill([]float32{1, -1}) || !g.Uphill([]float32{1, 1}) || g.Uphill([]float32{0, 0}) {
 		t.Error("the sign of the product decides")
+	}
+}
+
+// Whatever is kept, taken, put back and forgotten: every gradient is in one push or was dropped. A
+// push has the mean loss and the mean number of examples of its gradients.
+func TestEveryGradientIsKeptOnceOrDropped(t *testing.T) {
+	for _, rule := range kintsugi.KeepRules() {
+		for seed := range uint64(200) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			q := New(Config{Rule: rule, Values: 3, Most: rng.IntN(5)})
+			in := make(map[kintsugi.PushID][]float64) // by push: the losses of its gradients
+			at, kept, dropped := push(1, 0), uint32(0), uint32(0)
+			for range 60 {
+				switch rng.IntN(10) {
+				case 0:
+					at = push(at.Version+1, 0)
+				case 1:
+					list, d := q.Take()
+					dropped += d
+					if q.Len() != 0 || q.Gradients() != 0 || q.Bytes() != 0 {
+						t.Fatalf("%v, seed %d: taken, and %d pushes of %d gradients are left", rule, seed, q.Len(), q.Gradients())
+					}
+					if len(list) > 0 && rng.IntN(2) == 0 { // one was counted
+						kept -= list[0].Merged
+						delete(in, list[0].ID)
+						list = list[1:]
+					}
+					q.Back(list)
+				case 2:
+					if rng.IntN(4) == 0 {
+						q.Forget(at)
+						for id := range in {
+							if i := slices.IndexFunc(q.list, func(g Gradient) bool { return g.ID == id }); i < 0 {
+								delete(in, id)
+							}
+						}
+						if i := slices.IndexFunc(q.list, func(g Gradient) bool { return g.ID.Version == at.Version && !g.First }); i >= 0 {
+							t.Fatalf("%v, seed %d: %+v is not forgotten", rule, seed, q.list[i])
+						}
+					}
+				default:
+					at.Sequence++
+					loss := rng.Float64()
+					id := q.Keep(at, loss, uint32(8+rng.IntN(2)), []float32{1, 2, 3}, q.Len() == 0)
+					kept++
+					in[id] = append(in[id], loss)
+				}
+				held := uint32(0)
+				for _, g := range q.list {
+					held += g.Merged
+					mean := 0.0
+					for _, l := range in[g.ID] {
+						mean += l / float64(len(in[g.ID]))
+					}
+					if int(g.Merged) != len(in[g.ID]) || math.Abs(g.Loss-mean) > 1e-9 || g.Examples < 8 || g.Examples > 9 {
+						t.Fatalf("%v, seed %d: %+v, want %d gradients with a mean loss of %v", rule, seed, g, len(in[g.ID]), mean)
+					}
+					if sum := g.Values[2] / float32(map[bool]uint32{true: g.Merged, false: 1}[rule == kintsugi.KeepLocal]); math.Abs(float64(sum-3)) > 1e-5 {
+						t.Fatalf("%v, seed %d: the values of %+v are not those of its gradients", rule, seed, g)
+					}
+				}
+				if uint64(held) != q.Gradients() || held+dropped+q.dropped != kept || q.Bytes() != 4*3*len(q.list) || q.Len() > max(2, q.cfg.Most) {
+					t.Fatalf("%v, seed %d: %d gradients in %d pushes of %d bytes, %d are said to be kept, %d and %d dropped, of %d", rule, seed, held, q.Len(), q.Bytes(), q.Gradients(), dropped, q.dropped, kept)
+				}
+				if oldest, ok := q.Oldest(); ok != (len(q.list) > 0) || ok && oldest != q.list[0].ID.Version {
+					t.Fatalf("%v, seed %d: the oldest version is %d, %v", rule, seed, oldest, ok)
+				}
+			}
+		}
+	}
+}
+
+// Gradients that are merged while there is room for no more are spread over all pushes.
+func TestGradientsAreSpreadOverThePushes(t *testing.T) {
+	q := New(Config{Rule: kintsugi.KeepDecay, Values: 1, Most: 4})
+	for i := range uint32(31) {
+		q.Keep(push(7, i), 0, 1, []float32{1}, i == 0)
+	}
+	for _, g := range q.list {
+		if want := map[bool]uint32{true: 1, false: 10}[g.First]; g.Merged != want {
+			t.Errorf("%v consists of %d gradients, want %d", g.ID, g.Merged, want)
+		}
 	}
 }
