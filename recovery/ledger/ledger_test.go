@@ -3,6 +3,7 @@ package ledger
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -131,6 +132,43 @@ func TestNoDecreaseNoEstimate(t *testing.T) {
 	}
 	if c := l.Cost(Server{Restored: Perturbation{Squared: 4}}); c.Known || !strings.Contains(c.Why, "does not fall") {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Steps that are made again after a restore are not recorded again, whatever they measure.
+func TestStepsThatAreRepeatedAreNotRecordedAgain(t *testing.T) {
+	l := falling(100)
+	want := *l
+	for at := 60; at <= 100; at++ {
+		l.Observe(Step{Step: kintsugi.Step(at), Loss: 7, Seconds: 9, SquaredNorm: 5, Dot: 100, SquaredDisplacement: 1})
+	}
+	if !reflect.DeepEqual(*l, want) {
+		t.Errorf("the ledger has changed from %+v to %+v", want, *l)
+	}
+	l.Observe(Step{Step: 101, Loss: 7, Seconds: 9, SquaredNorm: 5, Dot: 100, SquaredDisplacement: 1})
+	if reflect.DeepEqual(*l, want) {
+		t.Error("the first new step is not recorded")
+	}
+}
+
+// A run in which something recurs and that does not contract has no floor, nor has one whose loss
+// does not fall.
+func TestWithoutContractionThereIsNoFloor(t *testing.T) {
+	for name, norm := range map[string]func(at int) float64{
+		"the gradient grows":  func(at int) float64 { return math.Pow(1.1, float64(at)) },
+		"the gradient stands": func(at int) float64 { return 1 + 0.01*float64(at%2) },
+	} {
+		l := New(20)
+		for at := 1; at <= 200; at++ {
+			l.Observe(Step{Step: kintsugi.Step(at), Loss: -0.1 * float64(at), SquaredNorm: norm(at), Dot: 1, SquaredDisplacement: 1})
+		}
+		if d, steps, ok := l.Floor(); d != 0 || steps != 0 || !ok {
+			t.Errorf("%s, and nothing recurs: %v, %v, %v", name, d, steps, ok)
+		}
+		l.Recur(Quantised, 0.1)
+		if d, steps, ok := l.Floor(); ok {
+			t.Errorf("%s: a floor at %v that costs %v steps", name, d, steps)
+		}
 	}
 }
 
