@@ -3,6 +3,7 @@ package cost
 import (
 	"errors"
 	"math"
+	"reflect"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -13,6 +14,8 @@ func TestPricesAreReadAndWritten(t *testing.T) {
 		"server=0.1":                   {ByRole{Server: 0.1}, ByRole{Server: 0.1}},
 		"server=0.1/0.03,worker=2/0.5": {ByRole{Server: 0.1, Worker: 2}, ByRole{Server: 0.03, Worker: 0.5}},
 		" worker=0 , coordinator=1/1 ": {ByRole{Coordinator: 1}, ByRole{Coordinator: 1}},
+		"worker=0/0.5,server=2/0":      {ByRole{Server: 2}, ByRole{Worker: 0.5}},
+		"server=1e15":                  {ByRole{Server: 1e15}, ByRole{Server: 1e15}},
 	} {
 		got, ok, err := Parse(text)
 		if err != nil || !ok || got != want {
@@ -100,5 +103,40 @@ func TestWithoutPricesThereIsNoMoney(t *testing.T) {
 	}
 	if b := BillOf(Usage{Accuracy: math.NaN()}, Prices{}, true); b.OnDemand.Total != 0 || b.WorkerBusy != nil || b.UsefulFraction != nil {
 		t.Errorf("a run that did nothing: %+v", b)
+	}
+}
+
+// A bill says what each part of its taxes took, in node-seconds of all roles, and of copies in those
+// of servers alone.
+func TestABillNamesThePartsOfItsTaxes(t *testing.T) {
+	u := hour
+	u.Replicas, u.CPUSeconds, u.Absent = 3, ByRole{1, 600, 10000}, ByRole{Server: 100}
+	u.SavingSeconds, u.OutageSeconds, u.ReworkSeconds, u.LaggingSeconds, u.HandingSeconds = 36, 72, 108, 18, 9
+	prices := Prices{OnDemand: ByRole{0.5, 1, 2}, Spot: ByRole{0.5, 0.25, 2}}
+	b := BillOf(u, prices, true)
+	b.OnDemand, b.Spot, b.WorkerBusy, b.UsefulFraction = nil, nil, nil, nil // other tests are about these
+	want := Bill{
+		WallSeconds: 3600, NodeSeconds: ByRole{3600, 7200, 14400}, AbsentSeconds: ByRole{Server: 100}, CPUSeconds: &ByRole{1, 600, 10000},
+		Steady:  Steady{CheckpointNodeSeconds: 36 * 7, CopyNodeSeconds: 4800, CopyCPUSeconds: 400, Fraction: (36*7 + 4800) / (3600 * 7.)},
+		Failure: Failure{OutageNodeSeconds: 72 * 7, ReworkNodeSeconds: 126 * 7, NoticeNodeSeconds: 9 * 7, Fraction: 207 / 3600.},
+		Prices:  "coordinator=0.5,server=1/0.25,worker=2",
+	}
+	for what, pair := range map[string][2]*float64{
+		"checkpoint": {&b.Steady.CheckpointNodeSeconds, &want.Steady.CheckpointNodeSeconds}, "copies": {&b.Steady.CopyNodeSeconds, &want.Steady.CopyNodeSeconds},
+		"CPU of copies": {&b.Steady.CopyCPUSeconds, &want.Steady.CopyCPUSeconds}, "steady": {&b.Steady.Fraction, &want.Steady.Fraction},
+		"outage": {&b.Failure.OutageNodeSeconds, &want.Failure.OutageNodeSeconds}, "rework": {&b.Failure.ReworkNodeSeconds, &want.Failure.ReworkNodeSeconds},
+		"notice": {&b.Failure.NoticeNodeSeconds, &want.Failure.NoticeNodeSeconds}, "failure": {&b.Failure.Fraction, &want.Failure.Fraction},
+	} {
+		if math.Abs(*pair[0]-*pair[1]) > 1e-9 {
+			t.Errorf("%s: %v, want %v", what, *pair[0], *pair[1])
+		}
+		*pair[0] = *pair[1]
+	}
+	if !reflect.DeepEqual(b, want) {
+		t.Errorf("%+v\nwant %+v", b, want)
+	}
+	u.WallSeconds = 0 // it is not known how long the run was
+	if b := BillOf(u, prices, true); b.Failure.OutageNodeSeconds != 0 || b.Steady.CheckpointNodeSeconds != 0 {
+		t.Errorf("%+v", b)
 	}
 }

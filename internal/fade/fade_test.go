@@ -71,6 +71,26 @@ func TestALineIsFound(t *testing.T) {
 	}
 }
 
+// Where the data cannot tell latency from slope, half of y is attributed to each.
+func TestALineThroughOnePlaceIsHalfLatency(t *testing.T) {
+	for _, spread := range []float64{0, 0.01, 0.09} { // as a share of x; up to a tenth counts as one place
+		var l fade.Line
+		for i := range 40 {
+			l.Add(5+5*spread*float64(1-2*(i%2)), 3)
+		}
+		if latency, slope := l.Fit(); math.Abs(latency-1.5) > 0.01 || math.Abs(slope-0.3) > 0.01 {
+			t.Errorf("x differs by %v of it: %v + %v·x, want 1.5 + 0.3·x", spread, latency, slope)
+		}
+	}
+	var l fade.Line
+	for i := range 40 {
+		l.Add(5+0.6*float64(1-2*(i%2)), 3)
+	}
+	if latency, slope := l.Fit(); !near(latency, 3) || slope > 1e-9 {
+		t.Errorf("x differs by an eighth of it, and y does not: %v + %v·x", latency, slope)
+	}
+}
+
 // A fit that is used for predictions must not say that work takes less than no time.
 func TestALineIsNeverNegative(t *testing.T) {
 	for _, points := range [][][2]float64{

@@ -112,3 +112,65 @@ func TestALearntIntervalLosesLittleMoreThanTheBestFixedOne(t *testing.T) {
 		}
 	}
 }
+
+// What a save costs is how much longer the steps beside it are than others, and never more than it
+// lasts. Steps beside a save that failed count for nothing, and neither does an outage.
+func TestTheCostOfASaveIsWhatStepsBesideItTakeLonger(t *testing.T) {
+	step := func(i *choose.Interval, n int, lasts float64, beside bool) {
+		for range n {
+			i.Step(kintsugi.StepEvent{Wait: seconds(lasts / 4), Apply: seconds(3 * lasts / 4)}, beside)
+		}
+	}
+	for name, c := range map[string]struct {
+		beside func(i *choose.Interval) // what happens beside each save, which lasts 2 s
+		want   float64
+	}{
+		"steps are a tenth longer": {func(i *choose.Interval) { step(i, 4, 1.1, true) }, 0.4},
+		"an outage beside it":      {func(i *choose.Interval) { step(i, 1, 60, true) }, 2},
+		"an outage between saves":  {func(i *choose.Interval) { step(i, 1, 60, false); step(i, 4, 1.1, true) }, 0.4},
+		"a save that failed": {func(i *choose.Interval) {
+			step(i, 9, 5, true)
+			i.Saved(kintsugi.CheckpointEvent{Err: "the store is full", Took: seconds(100)})
+			step(i, 3, 1, false)
+			step(i, 4, 1.1, true)
+		}, 0.4},
+	} {
+		var i choose.Interval
+		for range 60 {
+			step(&i, 30, 1, false)
+			c.beside(&i)
+			i.Saved(kintsugi.CheckpointEvent{Took: seconds(2)})
+		}
+		if got := i.Cost(); math.Abs(got-c.want) > 0.2*c.want {
+			t.Errorf("%s: a save costs %v s, want about %v", name, got, c.want)
+		}
+	}
+}
+
+// Until a save has ended, and after one has failed, the next one comes soon. A save that takes long
+// is not followed by another at once.
+func TestSavesAreTriedAgainSoon(t *testing.T) {
+	var i choose.Interval
+	if got := i.Apart(math.Inf(1)); got != 10 {
+		t.Errorf("at first: %v s", got)
+	}
+	i.Saved(kintsugi.CheckpointEvent{Err: "no", Took: seconds(99)})
+	if got := i.Apart(math.Inf(1)); got != 10 {
+		t.Errorf("after the first has failed: %v s", got)
+	}
+	i.Saved(kintsugi.CheckpointEvent{Took: seconds(1)})
+	if got := i.Apart(math.Inf(1)); got != choose.Longest {
+		t.Errorf("without failures: %v s", got)
+	}
+	if got, want := i.Apart(2000), math.Sqrt(2*0.1*1*2000); math.Abs(got-want) > 1e-9 {
+		t.Errorf("a failure each 2000 s, and a tenth of a save: %v s, want %v", got, want)
+	}
+	i.Saved(kintsugi.CheckpointEvent{Err: "no"})
+	if got := i.Apart(math.Inf(1)); got != 10 {
+		t.Errorf("after one has failed: %v s", got)
+	}
+	i.Saved(kintsugi.CheckpointEvent{Took: seconds(700)})
+	if got := i.Apart(100); got != 1400 {
+		t.Errorf("a save takes 700 s: %v s apart", got)
+	}
+}
