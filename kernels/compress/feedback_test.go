@@ -335,6 +335,87 @@ func TestOneOpenPushNeedsTwoArrays(t *testing.T) {
 	}
 }
 
+// With two open pushes at a time, five arrays are enough, whatever becomes of the pushes, and
+// although residuals are given up and restored.
+func TestMemoryOfPushesIsUsedAgain(t *testing.T) {
+	layout := testLayout(t)
+	f := NewFeedback(mustParse(t, "int8"), layout, 1)
+	grads := drawn(0, layout.Values, 1)
+	fates := []func(kintsugi.PushID){f.Counted, f.Dropped}
+	for version := range 60 {
+		send(f, pushOf(2*version), grads)
+		send(f, pushOf(2*version+1), grads)
+		switch version % 10 {
+		case 7:
+			f.Drop()
+		case 8:
+			f.Restore(grads)
+		default:
+			first := version % 2
+			fates[version/2%2](pushOf(2*version + first))
+			fates[version/3%2](pushOf(2*version + 1 - first))
+		}
+		arrays := len(f.free)
+		if f.residual != nil {
+			arrays++
+		}
+		if arrays > 5 || len(f.open) > 0 {
+			t.Fatalf("after %d pushes there are %d arrays, and %d open pushes", 2*version+2, arrays, len(f.open))
+		}
+	}
+}
+
+// What is saved does not depend on what the memory held, although there is no residual.
+func TestWithoutAResidualZerosAreSaved(t *testing.T) {
+	layout := testLayout(t)
+	f := NewFeedback(mustParse(t, "int8"), layout, 1)
+	dst := drawn(0, layout.Values, 1)
+	f.Save(dst)
+	if !slices.Equal(dst, make([]float32, layout.Values)) {
+		t.Error("something is saved, and nothing was sent")
+	}
+	send(f, pushOf(0), drawn(0, layout.Values, 2)) // it has taken nothing
+	f.Save(dst)
+	if !slices.Equal(dst, make([]float32, layout.Values)) || f.Norm() != 0 {
+		t.Error("something is saved, and the push has taken nothing")
+	}
+}
+
+// Seeds stay the same in every release, since a worker that comes back with another one must encode
+// the same gradient to the same bytes. They differ by all that distinguishes two encodings.
+func TestSeedsDependOnWhatIsEncoded(t *testing.T) {
+	id := kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 5, Sequence: 7}
+	seed := SeedOf(11, id, 13)
+	if want := uint64(0x6b0e1727a4cedc28); seed != want {
+		t.Errorf("the seed is %#x, it was %#x", seed, want)
+	}
+	again := id
+	again.Line, again.Incarnation = 9, 9
+	if SeedOf(11, again, 13) != seed {
+		t.Error("another life of the worker has another seed")
+	}
+	others := map[uint64]string{seed: "itself"}
+	note := func(what string, x uint64) {
+		if same, ok := others[x]; ok {
+			t.Errorf("%s has the seed of %s", what, same)
+		}
+		others[x] = what
+	}
+	note("another run", SeedOf(12, id, 13))
+	note("another chunk", SeedOf(11, id, 14))
+	for _, change := range []struct {
+		what string
+		do   func(*kintsugi.PushID)
+	}{
+		{"another slot", func(p *kintsugi.PushID) { p.Slot++ }}, {"another version", func(p *kintsugi.PushID) { p.Version++ }},
+		{"another sequence", func(p *kintsugi.PushID) { p.Sequence++ }}, {"swapped", func(p *kintsugi.PushID) { p.Version, p.Sequence = 7, 5 }},
+	} {
+		other := id
+		change.do(&other)
+		note(change.what, SeedOf(11, other, 13))
+	}
+}
+
 // Workers with different optima meet at the mean of them. There, only the sum of their gradients is
 // zero. A codec that shrinks each of them differently stops elsewhere, unless what it leaves out is
 // fed back.
