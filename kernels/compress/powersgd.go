@@ -39,7 +39,7 @@ func (p powerSGD) shape(n, rowLen int) (rows, cols, rank int) {
 	exact, best := n, n
 	rows, cols, rank = n, 1, 1
 	try := func(r, c int) {
-		if size := p.rank * (r + c); size < best && p.rank < min(r, c) {
+		if size := p.rank * (r + c); size < best { // then the rank is below r and c, too
 			rows, cols, rank, best = r, c, p.rank, size
 		}
 	}
