@@ -1,6 +1,6 @@
-# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, and the server
-# of `s3`: tools/s3.mod, built from source by the go command. A C compiler is used if there is one; CGO_ENABLED=0 works
-# too.
+# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, the server of `s3`:
+# tools/s3.mod, and the tool of `mutants`: tools/mutants.mod, built from source by the go command. A C compiler is used
+# if there is one; CGO_ENABLED=0 works too.
 GO      := go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION := 0.1.0-dev
@@ -144,6 +144,12 @@ gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver a
 .PHONY: fuzz
 fuzz: ## run every fuzz target in turn (TIME=10s each)
 	@.ci/fuzz $(TIME) $(PKG)
+
+.PHONY: mutants
+mutants: ## plant small mistakes in one package, one by one, and show which its tests miss (PKG=./server/agg); minutes
+	@[ "$(PKG)" != ./... ] || { echo "mutants: name one package, as in make mutants PKG=./server/agg"; exit 1; }
+	$$($(GO) tool -modfile=tools/mutants.mod -n gremlins) unleash $(PKG) --timeout-coefficient 30 \
+	--invert-assignments --invert-bitwise --invert-logical --invert-loopctrl --remove-self-assignments | grep -v KILLED
 
 .PHONY: bench
 bench: ## run the benchmarks; `go tool -modfile=tools/go.mod benchstat OLD NEW` compares two outputs
