@@ -327,6 +327,10 @@ func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
 			t.Errorf("%v: an ordinary late gradient has weight %v", c.keep, got)
 		}
 	}
+	cfg := Config{Late: Apply, Staleness: 8, Continue: true, Keep: kintsugi.KeepLocal}
+	if got := cfg.weight(&kintsugi.Ticket{Examples: 10, SquaredNorm: 16}, 3, step{usual: 4, counted: 1, members: 4}); got != 10 {
+		t.Errorf("where kept gradients are paths, an ordinary late gradient has weight %v", got)
+	}
 	if err := (Config{Continue: true}).Check(2); err == nil {
 		t.Error("workers go on although no late gradient counts")
 	}

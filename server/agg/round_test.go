@@ -254,9 +254,7 @@ func TestWhatBecameOfTheLastGradientsIsKnownOverConductors(t *testing.T) {
 						known = append(known, q)
 					}
 				}
-				for _, p := range rapid.Permutation(known).Draw(t, "remembered") {
-					next.Remember(slices.Repeat([]kintsugi.PushID{p}, rapid.IntRange(1, 2).Draw(t, "times")))
-				}
+				next.Remember(rapid.Permutation(slices.Repeat(known, rapid.IntRange(1, 2).Draw(t, "times"))).Draw(t, "remembered"))
 				r = next
 			}
 			newer := 0 // number of counted pushes after the one in question
