@@ -1,0 +1,244 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// answers are what a directory says when it is asked, each as text that has every bit of it. skipped
+// is the number of damaged files that the answer names.
+var answers = map[string]func(fsys vfs.FS, layout *kintsugi.Layout, rule kintsugi.Rule) (answer string, skipped int, err error){
+	"Newest": func(fsys vfs.FS, layout *kintsugi.Layout, rule kintsugi.Rule) (string, int, error) {
+		m, skipped, err := Newest(fsys, testDir)
+		if err != nil {
+			return "", len(skipped), err
+		}
+		f, err := restoreAll(fsys, m, layout, rule)
+		return m.Name() + bitsOf(f), len(skipped), err
+	},
+	"NewestOf": func(fsys vfs.FS, _ *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		m, skipped, err := NewestOf(fsys, testDir, "mine")
+		if err != nil {
+			return "", len(skipped), err
+		}
+		return m.Name(), len(skipped), err
+	},
+	"List": func(fsys vfs.FS, _ *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		names, err := List(fsys, testDir)
+		return strings.Join(names, " "), 0, err
+	},
+	"Params": func(fsys vfs.FS, layout *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		names, err := List(fsys, testDir)
+		var all []*RunManifest
+		for _, name := range names {
+			m, err := Read(fsys, testDir, name)
+			if err != nil {
+				return "", 0, err
+			}
+			all = append(all, m)
+		}
+		if err != nil {
+			return "", 0, err
+		}
+		mean, err := Params(context.Background(), fsys, testDir, layout, all...)
+		return hexOf(mean), 0, err
+	},
+	"RestoreRunning": func(fsys vfs.FS, layout *kintsugi.Layout, rule kintsugi.Rule) (string, int, error) {
+		f, err := NewFlat(layout, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}, rule)
+		if err != nil {
+			return "", 0, err
+		}
+		report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, layout, f.Range, f.Place)
+		return fmt.Sprint(report.Missing, f.Saved) + bitsOf(f), len(report.Skipped), err
+	},
+	"Survey": func(fsys vfs.FS, layout *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		states, skipped, err := Survey(context.Background(), fsys, testDir, layout, func(a, b []float32) (float64, error) {
+			return math.Float64frombits(uint64(math.Float32bits(a[0])) ^ uint64(math.Float32bits(b[0]))<<32), nil
+		})
+		text := ""
+		for _, s := range states {
+			before := kintsugi.Step(0)
+			if s.Before != nil {
+				before = *s.Before
+			}
+			s.Before = nil
+			text += fmt.Sprintf("%+v before %d moved %x\n", s, before, math.Float64bits(s.Moved))
+		}
+		return text, len(skipped), err
+	},
+	"Verify": func(fsys vfs.FS, _ *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		r, err := Verify(context.Background(), fsys, testDir, nil)
+		text := fmt.Sprint(r.Unpublished, r.Files, r.Bytes)
+		for _, c := range r.Checkpoints {
+			text += fmt.Sprintf(" %s, %d damaged", c.Name, len(c.Damage))
+		}
+		return text, len(r.Damage), err
+	},
+	"LastLine": func(fsys vfs.FS, _ *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		line, err := LastLine(fsys, testDir)
+		return fmt.Sprint(line), 0, err
+	},
+	"Holder": func(fsys vfs.FS, _ *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		c, err := Holder(fsys, testDir)
+		return fmt.Sprintf("%+v", c), 0, err
+	},
+	"Holds": func(fsys vfs.FS, _ *kintsugi.Layout, _ kintsugi.Rule) (string, int, error) {
+		return "mine", 0, Holds(fsys, testDir, "mine")
+	},
+}
+
+func hexOf(values []float32) string {
+	var b strings.Builder
+	for _, v := range values {
+		fmt.Fprintf(&b, " %08x", math.Float32bits(v))
+	}
+	return b.String()
+}
+
+func bitsOf(f *Flat) string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprint(f.Steps) + hexOf(f.Params) + hexOf(f.State[0]) + hexOf(f.State[1])
+}
+
+// places returns directories as runs leave them: whole chunks of two shards on two lines, with what
+// was saved of some of them since, and chains of increments.
+func places(t *testing.T) map[string]struct {
+	fs     *vfs.Mem
+	layout *kintsugi.Layout
+	rule   kintsugi.Rule
+} {
+	t.Helper()
+	whole := vfs.NewMem()
+	if _, err := Take(whole, testDir, Claim{Line: 1, Run: "mine", Name: "a run", Since: time.Unix(9, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	layout := smallLayout(t)
+	tr := mustTrainer(t, whole, layout, kintsugi.RuleAdam, 2, 1, 1)
+	for step := range kintsugi.Step(3) {
+		tr.mustSave(t, 10+10*step, model(t, layout, kintsugi.RuleAdam, uint64(step)))
+	}
+	later := model(t, layout, kintsugi.RuleAdam, 9)
+	for i, w := range tr.writers {
+		if _, err := w.Save(context.Background(), Snapshot{Step: 35 + kintsugi.Step(i), Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo}, Load: later.Load}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chains := vfs.NewMem()
+	x, err := newShadowed(t, chains, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8, Coasts: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		x.move()
+		if err := x.save([]kintsugi.ChunkID{0, 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string]struct {
+		fs     *vfs.Mem
+		layout *kintsugi.Layout
+		rule   kintsugi.Rule
+	}{
+		"whole chunks": {whole, layout, kintsugi.RuleAdam},
+		"increments":   {chains, x.Layout, kintsugi.RuleMomentum},
+	}
+}
+
+// Whichever operation of the disk fails, a directory never gives another answer because of it. An
+// error that may pass is returned. A place that cannot be read is an error, or is named as damage,
+// and then something older may be the answer.
+func TestAnErrorOfTheDiskIsNeverTakenForAnAnswer(t *testing.T) {
+	operations := 0
+	for place, p := range places(t) {
+		for name, ask := range answers {
+			want, none, wantErr := ask(p.fs, p.layout, p.rule)
+			if none > 0 {
+				t.Fatalf("%s, %s: damage in a whole directory", place, name)
+			}
+			for n := 0; ; n++ {
+				done := false
+				for _, fault := range []error{syscall.EACCES, syscall.EIO} {
+					disk := vfs.NewInjector(p.fs, vfs.FailAt(n, fault))
+					got, skipped, err := ask(disk, p.layout, p.rule)
+					if done = disk.Operations() <= n; done {
+						break
+					}
+					operations++
+					switch {
+					case errors.Is(err, fault):
+					case err != nil && wantErr != nil && err.Error() == wantErr.Error(): // there is no such thing here in any case
+					case err != nil && fault == syscall.EIO && errors.Is(err, kintsugi.ErrCorrupt):
+					case err != nil && fault == syscall.EIO && skipped > 0:
+					case err != nil:
+						t.Errorf("%s, %s, operation %d fails with %v: the error is %v", place, name, n, fault, err)
+					case got == want && wantErr == nil: // it was not needed
+					case fault == syscall.EIO && skipped > 0:
+					default:
+						t.Errorf("%s, %s, operation %d fails with %v: the answer is\n%s, want\n%s (%v)", place, name, n, fault, got, want, wantErr)
+					}
+				}
+				if done {
+					break
+				}
+			}
+		}
+	}
+	t.Logf("%d operations have failed", operations)
+	if operations < 200 {
+		t.Errorf("%d operations have failed: the test tests nothing", operations)
+	}
+}
+
+// Whichever operation fails while a directory is made smaller, everything that is to be kept can be
+// restored.
+func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
+	for n := 0; ; n++ {
+		p := places(t)["whole chunks"]
+		newest, _, err := Newest(p.fs, testDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _, err := answers["RestoreRunning"](p.fs, p.layout, p.rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk := vfs.NewInjector(p.fs, vfs.FailAt(n, syscall.EIO))
+		_, _ = Compact(disk, testDir, Retention{Newest: 1})
+		if disk.Operations() <= n {
+			if n < 10 {
+				t.Errorf("%d operations: the test tests nothing", n)
+			}
+			return
+		}
+		after, skipped, err := Newest(p.fs, testDir)
+		if err != nil || len(skipped) > 0 || after.Name() != newest.Name() {
+			t.Fatalf("operation %d fails: newest is %v, skipped %v, error %v", n, after, skipped, err)
+		}
+		if _, err := restoreAll(p.fs, after, p.layout, p.rule); err != nil {
+			t.Fatalf("operation %d fails: %v", n, err)
+		}
+		if got, _, err := answers["RestoreRunning"](p.fs, p.layout, p.rule); err != nil || got != want {
+			t.Fatalf("operation %d fails: other values come back (%v)", n, err)
+		}
+		if r := mustVerify(t, p.fs); len(r.Damage) > 0 {
+			t.Fatalf("operation %d fails: %v", n, r.Damage)
+		}
+		names, err := List(p.fs, testDir)
+		if err != nil || !slices.Contains(names, newest.Name()) {
+			t.Fatalf("operation %d fails: listed are %v (%v)", n, names, err)
+		}
+	}
+}
