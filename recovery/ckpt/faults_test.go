@@ -242,3 +242,33 @@ func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A disk that refuses once while a directory is repaired says nothing about its files. None of them
+// is put aside because of it.
+func TestADiskThatRefusesDuringARepairLosesNothing(t *testing.T) {
+	for n := 0; ; n++ {
+		mem := vfs.NewMem()
+		layout, models := damagedRun(t, mem)
+		breakSome(t, func(name string, f func([]byte) []byte) {
+			if err := mem.Edit(name, f); err != nil {
+				t.Fatal(err)
+			}
+		}, mem.Walk(testDir))
+		before := stateOf(t, mem, layout, models)
+		disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EACCES))
+		_, err := Repair(context.Background(), disk, testDir, RepairConfig{Now: repairTime})
+		if disk.Operations() <= n {
+			if n < 30 {
+				t.Errorf("%d operations: the test tests nothing", n)
+			}
+			return
+		}
+		if err != nil && !errors.Is(err, syscall.EACCES) {
+			t.Fatalf("operation %d is refused: %v", n, err)
+		}
+		what := fmt.Sprintf("operation %d is refused", n)
+		stateOf(t, mem, layout, models).atLeast(t, what, before)
+		checkRepaired(t, what, mem, layout, models)
+		stateOf(t, mem, layout, models).atLeast(t, what+", and it is repaired again", before)
+	}
+}
