@@ -243,3 +243,36 @@ func TestMetadataAreReadAgain(t *testing.T) {
 		t.Errorf("without metadata: %v, %v", got, err)
 	}
 }
+
+// full takes so many bytes, and then refuses.
+type full struct{ room int }
+
+var errFull = errors.New("no space left")
+
+func (f *full) Write(p []byte) (int, error) {
+	n := min(len(p), f.room)
+	if f.room -= n; n < len(p) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+// A file that does not fit is an error, wherever the room ends.
+func TestWhatDoesNotFitIsAnError(t *testing.T) {
+	tensors := []export.Tensor{{Name: "w", Shape: []int{3, 5}, Values: make([]float32, 15)}, {Name: "b", Shape: []int{3}, Values: make([]float32, 3)}}
+	metadata := map[string]string{"step": "7"}
+	for name, write := range map[string]func(io.Writer, []export.Tensor, map[string]string) error{"safetensors": export.Safetensors, "npz": export.NPZ} {
+		var whole bytes.Buffer
+		if err := write(&whole, tensors, metadata); err != nil {
+			t.Fatal(err)
+		}
+		for room := range whole.Len() {
+			if err := write(&full{room}, tensors, metadata); !errors.Is(err, errFull) {
+				t.Fatalf("%s: a file of %d bytes is written to room for %d: %v", name, whole.Len(), room, err)
+			}
+		}
+		if err := write(&full{whole.Len()}, tensors, metadata); err != nil {
+			t.Errorf("%s: a file of %d bytes does not fit into as many: %v", name, whole.Len(), err)
+		}
+	}
+}
