@@ -14,6 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
 // answers are what a directory says when it is asked, each as text that has every bit of it. skipped
@@ -113,48 +114,39 @@ func bitsOf(f *Flat) string {
 	return fmt.Sprint(f.Steps) + hexOf(f.Params) + hexOf(f.State[0]) + hexOf(f.State[1])
 }
 
-// places returns directories as runs leave them: whole chunks of two shards on two lines, with what
-// was saved of some of them since, and chains of increments.
-func places(t *testing.T) map[string]struct {
-	fs     *vfs.Mem
-	layout *kintsugi.Layout
-	rule   kintsugi.Rule
-} {
-	t.Helper()
-	whole := vfs.NewMem()
-	if _, err := Take(whole, testDir, Claim{Line: 1, Run: "mine", Name: "a run", Since: time.Unix(9, 0)}); err != nil {
-		t.Fatal(err)
-	}
-	layout := smallLayout(t)
-	tr := mustTrainer(t, whole, layout, kintsugi.RuleAdam, 2, 1, 1)
-	for step := range kintsugi.Step(3) {
-		tr.mustSave(t, 10+10*step, model(t, layout, kintsugi.RuleAdam, uint64(step)))
-	}
-	later := model(t, layout, kintsugi.RuleAdam, 9)
-	for i, w := range tr.writers {
-		if _, err := w.Save(context.Background(), Snapshot{Step: 35 + kintsugi.Step(i), Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo}, Load: later.Load}); err != nil {
+// places fill directories as runs leave them: with whole chunks of two shards and what was saved of
+// some of them since, and with chains of increments.
+var places = map[string]func(t *testing.T, fsys vfs.FS) (*kintsugi.Layout, kintsugi.Rule){
+	"whole chunks": func(t *testing.T, fsys vfs.FS) (*kintsugi.Layout, kintsugi.Rule) {
+		if _, err := Take(fsys, testDir, Claim{Line: 1, Run: "mine", Name: "a run", Since: time.Unix(9, 0)}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	chains := vfs.NewMem()
-	x, err := newShadowed(t, chains, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8, Coasts: 9})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 4 {
-		x.move()
-		if err := x.save([]kintsugi.ChunkID{0, 2}); err != nil {
+		layout := smallLayout(t)
+		tr := mustTrainer(t, fsys, layout, kintsugi.RuleAdam, 2, 1, 1)
+		for step := range kintsugi.Step(3) {
+			tr.mustSave(t, 10+10*step, model(t, layout, kintsugi.RuleAdam, uint64(step)))
+		}
+		later := model(t, layout, kintsugi.RuleAdam, 9)
+		for i, w := range tr.writers {
+			if _, err := w.Save(context.Background(), Snapshot{Step: 35 + kintsugi.Step(i), Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo}, Load: later.Load}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return layout, kintsugi.RuleAdam
+	},
+	"increments": func(t *testing.T, fsys vfs.FS) (*kintsugi.Layout, kintsugi.Rule) {
+		x, err := newShadowed(t, fsys, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8, Coasts: 9})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	return map[string]struct {
-		fs     *vfs.Mem
-		layout *kintsugi.Layout
-		rule   kintsugi.Rule
-	}{
-		"whole chunks": {whole, layout, kintsugi.RuleAdam},
-		"increments":   {chains, x.Layout, kintsugi.RuleMomentum},
-	}
+		for range 4 {
+			x.move()
+			if err := x.save([]kintsugi.ChunkID{0, 2}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return x.Layout, kintsugi.RuleMomentum
+	},
 }
 
 // Whichever operation of the disk fails, a directory never gives another answer because of it. An
@@ -162,17 +154,19 @@ func places(t *testing.T) map[string]struct {
 // and then something older may be the answer.
 func TestAnErrorOfTheDiskIsNeverTakenForAnAnswer(t *testing.T) {
 	operations := 0
-	for place, p := range places(t) {
+	for place, fill := range places {
+		mem := vfs.NewMem()
+		layout, rule := fill(t, mem)
 		for name, ask := range answers {
-			want, none, wantErr := ask(p.fs, p.layout, p.rule)
+			want, none, wantErr := ask(mem, layout, rule)
 			if none > 0 {
 				t.Fatalf("%s, %s: damage in a whole directory", place, name)
 			}
 			for n := 0; ; n++ {
 				done := false
 				for _, fault := range []error{syscall.EACCES, syscall.EIO} {
-					disk := vfs.NewInjector(p.fs, vfs.FailAt(n, fault))
-					got, skipped, err := ask(disk, p.layout, p.rule)
+					disk := vfs.NewInjector(mem, vfs.FailAt(n, fault))
+					got, skipped, err := ask(disk, layout, rule)
 					if done = disk.Operations() <= n; done {
 						break
 					}
@@ -202,20 +196,60 @@ func TestAnErrorOfTheDiskIsNeverTakenForAnAnswer(t *testing.T) {
 	}
 }
 
+// A request to an object store that fails once is made again, and the answer is the same. If the
+// store is away from a request on, that is an error.
+func TestAStoreThatIsAwayIsNeverTakenForAnAnswer(t *testing.T) {
+	requests := 0
+	for place, fill := range places {
+		mem := &object.Mem{}
+		layout, rule := fill(t, objectFS(t, mem))
+		for name, ask := range answers {
+			want, _, wantErr := ask(objectFS(t, mem), layout, rule)
+			for n, done := 0, false; !done; n++ {
+				for _, forever := range []bool{false, true} {
+					net := &network{Store: mem, choose: func(i int) (bool, error) {
+						if i == n || forever && i > n {
+							return false, fmt.Errorf("%w: 503 Slow Down", object.ErrAway)
+						}
+						return true, nil
+					}}
+					got, skipped, err := ask(objectFS(t, net), layout, rule)
+					if done = net.n <= n; done {
+						break
+					}
+					requests++
+					switch {
+					case forever && errors.Is(err, object.ErrAway):
+					case forever && wantErr != nil && err != nil:
+					case !forever && got == want && skipped == 0 && fmt.Sprint(err) == fmt.Sprint(wantErr):
+					default:
+						t.Errorf("%s, %s, request %d fails, forever: %v: the answer is\n%s (%v), want\n%s (%v)", place, name, n, forever, got, err, want, wantErr)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d requests have failed", requests)
+	if requests < 200 {
+		t.Errorf("%d requests have failed: the test tests nothing", requests)
+	}
+}
+
 // Whichever operation fails while a directory is made smaller, everything that is to be kept can be
 // restored.
 func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 	for n := 0; ; n++ {
-		p := places(t)["whole chunks"]
-		newest, _, err := Newest(p.fs, testDir)
+		mem := vfs.NewMem()
+		layout, rule := places["whole chunks"](t, mem)
+		newest, _, err := Newest(mem, testDir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, _, err := answers["RestoreRunning"](p.fs, p.layout, p.rule)
+		want, _, err := answers["RestoreRunning"](mem, layout, rule)
 		if err != nil {
 			t.Fatal(err)
 		}
-		disk := vfs.NewInjector(p.fs, vfs.FailAt(n, syscall.EIO))
+		disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EIO))
 		_, _ = Compact(disk, testDir, Retention{Newest: 1})
 		if disk.Operations() <= n {
 			if n < 10 {
@@ -223,20 +257,20 @@ func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 			}
 			return
 		}
-		after, skipped, err := Newest(p.fs, testDir)
+		after, skipped, err := Newest(mem, testDir)
 		if err != nil || len(skipped) > 0 || after.Name() != newest.Name() {
 			t.Fatalf("operation %d fails: newest is %v, skipped %v, error %v", n, after, skipped, err)
 		}
-		if _, err := restoreAll(p.fs, after, p.layout, p.rule); err != nil {
+		if _, err := restoreAll(mem, after, layout, rule); err != nil {
 			t.Fatalf("operation %d fails: %v", n, err)
 		}
-		if got, _, err := answers["RestoreRunning"](p.fs, p.layout, p.rule); err != nil || got != want {
+		if got, _, err := answers["RestoreRunning"](mem, layout, rule); err != nil || got != want {
 			t.Fatalf("operation %d fails: other values come back (%v)", n, err)
 		}
-		if r := mustVerify(t, p.fs); len(r.Damage) > 0 {
+		if r := mustVerify(t, mem); len(r.Damage) > 0 {
 			t.Fatalf("operation %d fails: %v", n, r.Damage)
 		}
-		names, err := List(p.fs, testDir)
+		names, err := List(mem, testDir)
 		if err != nil || !slices.Contains(names, newest.Name()) {
 			t.Fatalf("operation %d fails: listed are %v (%v)", n, names, err)
 		}
