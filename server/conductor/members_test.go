@@ -2,6 +2,7 @@ package conductor_test
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -72,13 +73,18 @@ func TestAStepDoesNotWaitForWhoIsNotIn(t *testing.T) {
 		goes func(x *conductor.Conductor) error
 		want bool
 	}{
-		"nobody goes":                       {func(*conductor.Conductor) error { return nil }, false},
-		"the other has restarted":           {func(x *conductor.Conductor) error { return x.HandleHello(now, hello(1, 2)) }, true},
-		"the other has said good-bye":       {func(x *conductor.Conductor) error { x.WorkerLeft(now, 1, 1); return nil }, true},
-		"an earlier process says good-bye":  {func(x *conductor.Conductor) error { x.WorkerLeft(now, 1, 0); return nil }, false},
-		"one who was never in says it":      {func(x *conductor.Conductor) error { x.WorkerLeft(now, 7, 1); return nil }, false},
-		"the stream of the other breaks":    {func(x *conductor.Conductor) error { x.WorkerGone(now, 1, 1); return nil }, false},
-		"an earlier process is still there": {func(x *conductor.Conductor) error { x.HandleHello(now, hello(1, 0)); return nil }, false},
+		"nobody goes":                      {func(*conductor.Conductor) error { return nil }, false},
+		"the other has restarted":          {func(x *conductor.Conductor) error { return x.HandleHello(now, hello(1, 2)) }, true},
+		"the other has said good-bye":      {func(x *conductor.Conductor) error { x.WorkerLeft(now, 1, 1); return nil }, true},
+		"an earlier process says good-bye": {func(x *conductor.Conductor) error { x.WorkerLeft(now, 1, 0); return nil }, false},
+		"one who was never in says it":     {func(x *conductor.Conductor) error { x.WorkerLeft(now, 7, 1); return nil }, false},
+		"the stream of the other breaks":   {func(x *conductor.Conductor) error { x.WorkerGone(now, 1, 1); return nil }, false},
+		"an earlier process is still there": {func(x *conductor.Conductor) error {
+			if err := x.HandleHello(now, hello(1, 0)); !errors.Is(err, kintsugi.ErrFenced) {
+				return fmt.Errorf("an earlier process is answered with %w", err)
+			}
+			return nil
+		}, false},
 	} {
 		x := inRun(t, now, conductor.Config{Shards: 1, Slots: 2, Steps: 100, LeaveGrace: time.Second}, kintsugi.Taken{})
 		x.HandleTicket(now, gradientOf(0, 0))

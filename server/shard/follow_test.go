@@ -197,9 +197,8 @@ func TestAReplicaSaysWhatItCannotObey(t *testing.T) {
 	}
 }
 
-// A step that is applied is told again under a later fence, here and to those behind. A decision of
-// another conductor about it replaces it, and so does one of a step that an earlier life has
-// answered.
+// A step that is applied is told again under a later fence, here and to those behind. A later
+// decision about it replaces it.
 func TestAnAppliedStepIsToldToThoseBehindAgain(t *testing.T) {
 	head := headAt(5, 6)
 	if _, err := head.Followed(kintsugi.Follow{Line: 1, View: 1, Whole: true, Released: 5, Applied: 6, Decided: 3, Attempt: 1}); err != nil {

@@ -554,7 +554,7 @@ func TestOnlyTheAppliedStepIsReleased(t *testing.T) {
 }
 
 // The gradients of a step stay until it is released, although their worker is gone: the step may
-// have to be made again. Gradients that its release makes late are freed with them, in order.
+// have to be made again. Those that become late are freed, in order.
 func TestGradientsOfAStepStayUntilItsRelease(t *testing.T) {
 	r := taken(t)
 	hold(t, r, push(0, 0))
