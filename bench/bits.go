@@ -12,26 +12,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// finalBits returns the step of the newest checkpoint in a run's folder, and a checksum over all
-// bits of its parameters.
-func finalBits(ctx context.Context, dir string) (kintsugi.Step, string, error) {
+// lastSaved returns a checksum over all bits of the parameters in the newest checkpoint of a run's
+// folder, and the number of damaged places in its checkpoints.
+func lastSaved(ctx context.Context, dir string) (bits string, damaged int, err error) {
 	fs, at := vfs.OS{}, filepath.Join(dir, "checkpoints")
+	report, err := ckpt.Verify(ctx, fs, at, nil)
+	if err != nil {
+		return "", 0, err
+	}
 	m, _, err := ckpt.Newest(fs, at)
 	if err != nil {
-		return 0, "", err
+		return "", 0, err
 	}
 	layout, err := kintsugi.NewLayout(m.Tensors)
 	if err != nil {
-		return 0, "", err
+		return "", 0, err
 	}
-	params := make([]float32, layout.Values)
-	to := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
-		chunk := layout.Chunks[c.Chunk]
-		return ckpt.Arrays{Params: params[chunk.Lo:chunk.Hi]}, nil
+	params, err := ckpt.Params(ctx, fs, at, layout, m)
+	if err != nil {
+		return "", 0, err
 	}
-	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
-	if err := ckpt.Restore(ctx, fs, at, m, layout, all, to); err != nil {
-		return 0, "", err
-	}
-	return m.Step, fmt.Sprintf("%016x", crc64.Checksum(kernels.Bytes(params), crc64.MakeTable(crc64.ECMA))), nil
+	return fmt.Sprintf("%016x", crc64.Checksum(kernels.Bytes(params), crc64.MakeTable(crc64.ECMA))), len(report.Damage), nil
 }

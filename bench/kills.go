@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +15,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
-	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
@@ -246,12 +243,7 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, faults []string) (
 		if k.kept, k.touched, err = Survivors(dir); err != nil {
 			return err
 		}
-		report, err := ckpt.Verify(ctx, vfs.OS{}, filepath.Join(dir, "checkpoints"), nil)
-		if err != nil {
-			return err
-		}
-		k.damaged = len(report.Damage)
-		_, k.bits, err = finalBits(ctx, dir)
+		k.bits, k.damaged, err = lastSaved(ctx, dir)
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
