@@ -165,6 +165,32 @@ func compare(t *testing.T, d *model.Description, e *engine.Engine, params []floa
 	}
 }
 
+// Of equal values in a window the first one gets the gradient, on the GPU as on the host. The images
+// are of zeros and ones and the weights are equal, so patches that differ have equal results.
+func TestOfEqualValuesAPoolTakesTheFirst(t *testing.T) {
+	for name, layers := range map[string][]model.Layer{
+		"pool":           {conv("a", 2, 3, 0), model.MaxPool{Size: 2}, model.Dense{Name: "b", Out: 5}},
+		"pool, then cut": {conv("a", 2, 3, 1), model.MaxPool{Size: 3}, model.ReLU{}, model.Dense{Name: "b", Out: 5}},
+		"cut, then pool": {conv("a", 2, 2, 0), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "b", Out: 5}},
+	} {
+		d, err := model.Describe("test", images, model.Defaults{}, layers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		params, b := initial(t, d), modeltest.RandomBatch(images, 6, 1)
+		for i, x := range b.X {
+			b.X[i] = 0
+			if x > 0.5 {
+				b.X[i] = 1
+			}
+		}
+		for i := range d.Tensors()[0].Values() {
+			params[i] = 0.25
+		}
+		t.Run(name, func(t *testing.T) { compare(t, d, open(t, d, engine.Options{}), params, b, 2e-5) })
+	}
+}
+
 // A batch of several pieces has the gradient of one.
 func TestALargeBatchIsComputedInPieces(t *testing.T) {
 	c := models["convolutions"]
