@@ -314,7 +314,7 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 	if at, err := w.cfg.Device.Finite(g.Values); err != nil || at >= 0 { // each summand is finite, but their sum is not
 		return id, true, errors.Join(err, w.tellDropped(s, id, g.Merged))
 	}
-	t := kintsugi.Ticket{Push: g.ID, Loss: g.Loss, Examples: g.Examples}
+	t := kintsugi.Ticket{Push: g.ID, Loss: g.Loss, Examples: g.Examples()}
 	if !g.First {
 		t.Kept = g.Merged
 	}

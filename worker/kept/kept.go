@@ -29,14 +29,21 @@ type Config struct {
 // Gradient is pushed under one id. It is one gradient, the mean of several, or their sum along a
 // path.
 type Gradient struct {
-	ID       kintsugi.PushID // of the first gradient in it
-	Loss     float64         // mean
-	Examples uint32          // of one gradient, on average
-	Merged   uint32          // number of gradients in it
-	First    bool            // the gradient under way when the outage began: unmerged, and possibly pushed before
-	Sent     bool            // a head may have some of its bytes and accept no others for this id, so nothing more is merged into it
-	Moved    bool            // other workers have moved the parameters since it began, although its id names the current ones
-	Values   []float32
+	ID     kintsugi.PushID // of the first gradient in it
+	Loss   float64         // mean
+	Merged uint32          // number of gradients in it
+	First  bool            // the gradient under way when the outage began: unmerged, and possibly pushed before
+	Sent   bool            // a head may have some of its bytes and accept no others for this id, so nothing more is merged into it
+	Moved  bool            // other workers have moved the parameters since it began, although its id names the current ones
+	Values []float32
+
+	examples uint64 // of all gradients in it
+}
+
+// Examples returns the number of examples of one gradient in g, on average.
+func (g *Gradient) Examples() uint32 {
+	n := uint64(max(1, g.Merged))
+	return uint32((g.examples + n/2) / n)
 }
 
 // Queue holds the gradients of one outage, or of several in a row.
@@ -79,7 +86,7 @@ func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values [
 		into.merge(loss, examples, values, q.cfg.Rule == kintsugi.KeepLocal)
 		return into.ID
 	}
-	q.list = append(q.list, Gradient{ID: id, Loss: loss, Examples: examples, Merged: 1, First: first, Values: slices.Clone(values)})
+	q.list = append(q.list, Gradient{ID: id, Loss: loss, Merged: 1, First: first, Values: slices.Clone(values), examples: uint64(examples)})
 	return id
 }
 
@@ -108,9 +115,9 @@ func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
 // merge adds one more gradient to a sum, or includes it in a mean.
 func (g *Gradient) merge(loss float64, examples uint32, values []float32, sum bool) {
 	g.Merged++
+	g.examples += uint64(examples)
 	n := float64(g.Merged)
 	g.Loss += (loss - g.Loss) / n
-	g.Examples = uint32((float64(g.Examples)*(n-1) + float64(examples)) / n)
 	if sum {
 		for i, v := range values {
 			g.Values[i] += v
@@ -212,7 +219,7 @@ func (g *Gradient) join(after *Gradient) {
 	n := float64(g.Merged + after.Merged)
 	part := float64(after.Merged) / n
 	g.Loss += (after.Loss - g.Loss) * part
-	g.Examples = uint32((float64(g.Examples)*(n-float64(after.Merged)) + float64(after.Examples)*float64(after.Merged)) / n)
+	g.examples += after.examples
 	g.Merged, g.Moved = g.Merged+after.Merged, g.Moved || after.Moved
 	for i, v := range after.Values {
 		g.Values[i] += v

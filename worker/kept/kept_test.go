@@ -43,7 +43,7 @@ func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 		}
 		merged := uint64(0)
 		for i, x := range list {
-			if x.First != (i == 0) || x.First && x.Merged != 1 || x.Examples != 32 || x.Loss != 0.5 || i > 0 && x.ID.Compare(list[i-1].ID) <= 0 {
+			if x.First != (i == 0) || x.First && x.Merged != 1 || x.Examples() != 32 || x.Loss != 0.5 || i > 0 && x.ID.Compare(list[i-1].ID) <= 0 {
 				t.Errorf("%v: push %d is %+v", rule, i, x)
 			}
 			merged += uint64(x.Merged)
@@ -192,7 +192,7 @@ func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 			t.Fatalf("%d steps later: %v, %v, %d dropped, %+v", later, id, ok, dropped, list)
 		}
 		g := list[1]
-		if g.First || g.Sent || g.Merged != 6 || g.Loss != 2.5 || g.Examples != 2 || g.Moved != (later > 0) {
+		if g.First || g.Sent || g.Merged != 6 || g.Loss != 2.5 || g.Examples() != 2 || g.Moved != (later > 0) {
 			t.Errorf("%d steps later: %+v", later, g)
 		}
 		for i, v := range g.Values {
@@ -245,6 +245,7 @@ func TestEveryGradientIsKeptOnceOrDropped(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			q := New(Config{Rule: rule, Values: 3, Most: rng.IntN(5)})
 			in := make(map[kintsugi.PushID][]float64) // by push: the losses of its gradients
+			of := make(map[kintsugi.PushID]uint64)    // by push: the examples of all of them
 			at, kept, dropped := push(1, 0), uint32(0), uint32(0)
 			for range 60 {
 				switch rng.IntN(10) {
@@ -259,6 +260,7 @@ func TestEveryGradientIsKeptOnceOrDropped(t *testing.T) {
 					if len(list) > 0 && rng.IntN(2) == 0 { // one was counted
 						kept -= list[0].Merged
 						delete(in, list[0].ID)
+						delete(of, list[0].ID)
 						list = list[1:]
 					}
 					q.Back(list)
@@ -268,6 +270,7 @@ func TestEveryGradientIsKeptOnceOrDropped(t *testing.T) {
 						for id := range in {
 							if i := slices.IndexFunc(q.list, func(g Gradient) bool { return g.ID == id }); i < 0 {
 								delete(in, id)
+								delete(of, id)
 							}
 						}
 						if i := slices.IndexFunc(q.list, func(g Gradient) bool { return g.ID.Version == at.Version && !g.First }); i >= 0 {
@@ -276,10 +279,11 @@ func TestEveryGradientIsKeptOnceOrDropped(t *testing.T) {
 					}
 				default:
 					at.Sequence++
-					loss := rng.Float64()
-					id := q.Keep(at, loss, uint32(8+rng.IntN(2)), []float32{1, 2, 3}, q.Len() == 0)
+					loss, examples := rng.Float64(), 1+rng.IntN(100)
+					id := q.Keep(at, loss, uint32(examples), []float32{1, 2, 3}, q.Len() == 0)
 					kept++
 					in[id] = append(in[id], loss)
+					of[id] += uint64(examples)
 				}
 				held := uint32(0)
 				for _, g := range q.list {
@@ -288,8 +292,11 @@ func TestEveryGradientIsKeptOnceOrDropped(t *testing.T) {
 					for _, l := range in[g.ID] {
 						mean += l / float64(len(in[g.ID]))
 					}
-					if int(g.Merged) != len(in[g.ID]) || math.Abs(g.Loss-mean) > 1e-9 || g.Examples < 8 || g.Examples > 9 {
+					if int(g.Merged) != len(in[g.ID]) || math.Abs(g.Loss-mean) > 1e-9 {
 						t.Fatalf("%v, seed %d: %+v, want %d gradients with a mean loss of %v", rule, seed, g, len(in[g.ID]), mean)
+					}
+					if examples := float64(of[g.ID]) / float64(g.Merged); math.Abs(float64(g.Examples())-examples) > 0.5 {
+						t.Fatalf("%v, seed %d: a push of %v examples on average has %d", rule, seed, examples, g.Examples())
 					}
 					if sum := g.Values[2] / float32(map[bool]uint32{true: g.Merged, false: 1}[rule == kintsugi.KeepLocal]); math.Abs(float64(sum-3)) > 1e-5 {
 						t.Fatalf("%v, seed %d: the values of %+v are not those of its gradients", rule, seed, g)
