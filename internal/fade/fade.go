@@ -97,5 +97,5 @@ func (l *Line) Fit() (latency, slope float64) {
 		slope = y / x / 2
 	}
 	slope = max(0, min(slope, y/x))
-	return y - slope*x, slope
+	return max(0, y-slope*x), slope // y/x times x may be more than y, by a rounding
 }
