@@ -366,18 +366,29 @@ func mistakesDir(t *testing.T) string {
 	return dir
 }
 
-func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
-	t.Parallel()
-	onlyLong(t)
-	// Nothing listens at this port: it was free a moment ago.
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+// deadAddress returns an address at which nothing listens and that nobody else gets until the test
+// ends: a socket is bound to it. A port that is merely free may be given to a server of another test.
+func deadAddress(t *testing.T) string {
+	t.Helper()
+	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := lis.Addr().String()
-	if err := lis.Close(); err != nil {
+	t.Cleanup(func() { _ = syscall.Close(s) })
+	if err := syscall.Bind(s, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
+	at, err := syscall.Getsockname(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
+func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
+	t.Parallel()
+	onlyLong(t)
+	address := deadAddress(t)
 	dir := newDir(t)
 	var running []*childProcess
 	for _, args := range [][]string{{"server", "--index", "0"}, {"worker", "--index", "0"}, {"coordinator"}, {"train", "--out", dir}} {
