@@ -47,9 +47,13 @@ func (d *Device) NewQueue() (*Queue, error) {
 
 // After makes work that is queued on q from now on wait for all work that was queued on other
 // before. Both queues belong to the same device. If other has an error, both do nothing until
-// q.Wait has returned it.
+// q.Wait has returned it, beside an error of its own.
 func (q *Queue) After(other *Queue) {
-	q.fail(other.err)
+	if q.err == nil {
+		q.err = other.err
+	} else if other.err != nil && !errors.Is(q.err, other.err) {
+		q.err = errors.Join(q.err, other.err)
+	}
 	if !slices.Contains(q.behind, other) {
 		q.behind = append(q.behind, other)
 	}
@@ -61,13 +65,13 @@ func (q *Queue) After(other *Queue) {
 	}
 }
 
-// settle clears the error of q and returns it. It also clears it in the queues that share it with
-// q.
+// settle clears the error of q and returns it. It also clears what q has taken over of it in the
+// queues that it came from.
 func (q *Queue) settle() error {
 	err := q.err
 	q.err = nil
 	for _, other := range q.behind {
-		if other.err == err {
+		if other.err != nil && errors.Is(err, other.err) {
 			other.err = nil
 		}
 	}

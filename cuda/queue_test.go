@@ -167,6 +167,26 @@ func TestAnErrorIsThatOfQueuesThatWaitForIt(t *testing.T) {
 	}
 }
 
+// If both of two queues have an error when one waits for the other, its Wait returns both. Neither
+// is left over for work that is queued later.
+func TestErrorsOfTwoQueuesAreToldTogether(t *testing.T) {
+	d := openTest(t)
+	q, other := newQueue(t, d), newQueue(t, d)
+	mine, others := errors.New("mine"), errors.New("other's")
+	q.fail(mine)
+	other.fail(others)
+	q.After(other)
+	q.After(other)
+	if err := q.Wait(); !errors.Is(err, mine) || !errors.Is(err, others) || strings.Count(err.Error(), "other's") != 1 {
+		t.Errorf("error %v, want both", err)
+	}
+	for _, x := range []*Queue{q, other} {
+		if err := x.Wait(); err != nil {
+			t.Errorf("an error that has been told: %v", err)
+		}
+	}
+}
+
 func newQueue(t *testing.T, d *Device) *Queue {
 	t.Helper()
 	q, err := d.NewQueue()
