@@ -61,8 +61,8 @@ func (p *Problem) locally(s *Settings, gradient worker.Gradient) (worker.Gradien
 	if s.ClipNorm > 0 {
 		clipped = agg.Config{ClipNorm: s.ClipNorm}.Clipped
 	}
-	return worker.Gradient(local.New(local.Config{
-		Layout: layout, Device: device, Gradient: local.Gradient(gradient), Steps: s.LocalSteps, Clipped: clipped, Rule: kernels.Rule(schedule.Rule),
+	plan := local.Plan{
+		Steps: s.LocalSteps, Clipped: clipped,
 		Scalars: func(version kintsugi.Step, i, tensor int) kernels.Scalars {
 			at := version*kintsugi.Step(s.LocalSteps) + kintsugi.Step(i) + 1
 			return server.TensorScalars(fine.Aged(at, kintsugi.Step(i)+1), layout, tensor)
@@ -70,5 +70,6 @@ func (p *Problem) locally(s *Settings, gradient worker.Gradient) (worker.Gradien
 		Rate: func(version kintsugi.Step, tensor int) float32 {
 			return server.TensorScalars(schedule.At(version+1), layout, tensor).LearningRate
 		},
-	})), nil
+	}
+	return worker.Gradient(local.New(local.Config{Plan: plan, Layout: layout, Device: device, Rule: kernels.Rule(schedule.Rule), Gradient: local.Gradient(gradient)})), nil
 }
