@@ -120,17 +120,23 @@ func (o *op) countable(n int) {
 	}
 }
 
-// launchSteps queues the step of all chunks. Consecutive chunks with the same coefficients share
-// one launch.
+// launchSteps queues the step of all chunks.
 func (o *op) launchSteps(rule kernels.Rule, flags uint32, chunks []chunk, coefficients func(i int) [12]float32) {
-	at := table(o, chunks)
-	for lo := 0; lo < len(chunks); {
+	eachStep(len(chunks), table(o, chunks), flags, coefficients, func(blocks int, args *stepArgs) {
+		launch(o, "step", "step_"+rule.String(), line(blocks), stepThreads, args)
+	})
+}
+
+// eachStep calls f for each launch that the steps of n chunks need, whose table is at a place on the
+// GPU. Consecutive chunks with the same coefficients share one launch.
+func eachStep(n int, at driver.Ptr, flags uint32, coefficients func(i int) [12]float32, f func(blocks int, args *stepArgs)) {
+	for lo := 0; lo < n; {
 		args := stepArgs{chunks: at + driver.Ptr(lo)*chunkSize, coefficients: coefficients(lo), flags: flags}
 		hi := lo + 1
-		for hi < len(chunks) && coefficients(hi) == args.coefficients {
+		for hi < n && coefficients(hi) == args.coefficients {
 			hi++
 		}
-		launch(o, "step", "step_"+rule.String(), line(hi-lo), stepThreads, &args)
+		f(hi-lo, &args)
 		lo = hi
 	}
 }

@@ -227,10 +227,11 @@ def cnn():
 
 def gradients():
     """Times a gradient from parameters and examples in the host's memory to the gradient and the loss there, through pinned memory, as in kintsugi.
-    Beside it, the same with parameters and examples that are in pinned memory already: eager, and as a CUDA graph."""
+    Beside it, the same with parameters and examples that are in pinned memory already: eager, and as a CUDA graph. And a step of Adam with
+    parameters that stay on the GPU, from examples in the host's memory to the loss there."""
     for name, make, batch in (("cnn", cnn, 64), ("cnn", cnn, 256), ("charlm", CharLM, 32)):
         for precision in ("fp32", "tf32", "bf16"):
-            whole, queued = gradient(make().cuda(), name, batch, precision)
+            whole, queued, stepped = gradient(make().cuda(), name, batch, precision)
             full = f"Gradient/{name}/batch={batch}/{precision}"
             line(f"{full} eager", 0, "", whole, median_of_calls)
             line(f"{full} pinned", 0, "", queued, median_of_calls)
@@ -242,10 +243,11 @@ def gradients():
                 replay[0]()
 
             line(f"{full} graph", 0, "", graph, median_of_calls)
+            line(f"LocalStep/{name}/batch={batch}/{precision} eager", 0, "", stepped, median_of_calls)
 
 
 def gradient(model, kind, batch, precision):
-    """Returns a function that computes a gradient, and one that queues it from pinned memory to pinned memory."""
+    """Returns a function that computes a gradient, one that queues it from pinned memory to pinned memory, and one that takes a step on the GPU."""
     count = sum(p.numel() for p in model.parameters())
     flat, grads = torch.empty(count, device="cuda"), torch.zeros(count, device="cuda")
     at = 0
@@ -261,16 +263,29 @@ def gradient(model, kind, batch, precision):
     pinned = [t.pin_memory() for t in given]
     there = [flat, x.cuda(), y.cuda()]
     out, result = torch.empty(count).pin_memory(), torch.empty(count)
+    adam = torch.optim.Adam(model.parameters(), fused=True)
 
-    def queued():
-        for to, from_ in zip(there, pinned):
-            to.copy_(from_, non_blocking=True)
+    def computed():
         grads.zero_()
         with products_in(precision):
             loss = torch.nn.functional.cross_entropy(model(there[1]), there[2])
         loss.backward()
-        out.copy_(grads, non_blocking=True)
         return loss.detach()
+
+    def queued():
+        for to, from_ in zip(there, pinned):
+            to.copy_(from_, non_blocking=True)
+        loss = computed()
+        out.copy_(grads, non_blocking=True)
+        return loss
+
+    def stepped():
+        for to, between, from_ in zip(there[1:], pinned[1:], given[1:]):
+            between.copy_(from_)
+            to.copy_(between, non_blocking=True)
+        loss = computed()
+        adam.step()
+        return loss.item()  # waits for the loss
 
     def whole():
         for to, from_ in zip(pinned, given):
@@ -280,7 +295,7 @@ def gradient(model, kind, batch, precision):
         result.copy_(out)
         return loss
 
-    return whole, queued
+    return whole, queued, stepped
 
 
 def captured(step):

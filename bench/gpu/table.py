@@ -142,6 +142,13 @@ class Table:
                 if default != own:
                     self.beside(row, own, "PyTorch, eager", self.torch.get(f"{own} eager"))
 
+        row = "Local step of cnn, charlm, a sixteenth of 16 with Adam, in fp32, tf32, bf16"
+        for model in ("cnn/batch=64", "cnn/batch=256", "charlm/batch=32"):
+            for precision in PRECISIONS:
+                own = f"LocalStep/{model}/{precision}"
+                self.beside(row, own, "PyTorch, eager", self.torch.get(f"{own} eager"), 1)
+                self.beside(row, own, "a gradient, from the host's memory and back", self.ours.get(f"Gradient/{model}/{precision}", {}).get("ms"), 1)
+
     def runs(self):
         losses = dict(re.findall(r'^trained (\S+): "final_loss":([^,]+)', self.trained, re.M))
         for model in ("cnn", "charlm"):

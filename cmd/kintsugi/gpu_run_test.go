@@ -62,7 +62,7 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	}
 }
 
-// The GPU computes the gradients of local steps, which the host takes.
+// The GPU takes the local steps, and encodes what they come to unless that is sent as it is.
 func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
 	if testing.Short() && emulate.OnPTX() {
 		t.Skip("PTX takes long on the emulation; run it without -short")
@@ -74,6 +74,12 @@ func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
 	sameBits(t, killed, host)
 	if r := readRun(t, killed); len(r.Summary.Failures) != 1 || r.Header.LocalSteps != 3 {
 		t.Errorf("%d failures, %d local steps", len(r.Summary.Failures), r.Header.LocalSteps)
+	}
+	if !emulate.OnPTX() {
+		calm, killed := newDir(t), newDir(t)
+		must(t, small("--steps", "8", "--local-steps", "3", "--clip-norm", "1", "--codec", "fp32", "--out", calm)...)
+		must(t, small("--steps", "8", "--local-steps", "3", "--clip-norm", "1", "--codec", "fp32", "--out", killed, "--fault", "kill server/1 at step 5")...)
+		sameBits(t, killed, calm)
 	}
 }
 

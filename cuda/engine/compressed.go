@@ -107,26 +107,52 @@ func (c *Compressed) Gradient(ctx context.Context, params []float32, id kintsugi
 	if c.e.closed {
 		return 0, fmt.Errorf("gradient: %w", errClosed)
 	}
+	if err := c.e.d.CheckEvaluate(params, b); err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	err := c.encode(id, func() (err error) {
+		sum, _, err = c.e.compute(ctx, params, nil, true, b)
+		return err
+	})
+	return sum / float64(len(b.Y)), err
+}
+
+// Local encodes what local steps come to. take takes them, on this engine, and leaves it on the
+// GPU. Otherwise Local is as Gradient.
+func (c *Compressed) Local(id kintsugi.PushID, take func() error) error {
+	return c.encode(id, func() error {
+		c.e.final = nil // no gradient of a local step is encoded
+		err := take()
+		c.e.final = c.final
+		if err != nil {
+			return err
+		}
+		c.e.link.After(c.e.q)
+		c.final(0, c.layout.Values)
+		c.e.q.After(c.e.link)
+		return c.e.q.Wait()
+	})
+}
+
+// encode opens a push. compute queues its encoding, with final, and waits for it.
+func (c *Compressed) encode(id kintsugi.PushID, compute func() error) error {
 	if !c.handed.Load() {
 		c.Dropped(c.last) // it will never be sent
 	}
 	c.Dropped(id)
-	if err := c.e.d.CheckEvaluate(params, b); err != nil {
-		return 0, err
-	}
 	c.begin(id)
-	sum, _, err := c.e.compute(ctx, params, nil, true, b)
-	if err != nil {
+	if err := compute(); err != nil {
 		c.Dropped(id)
-		return 0, fmt.Errorf("gradient of model %s: %w", c.e.d.Name, err)
+		return fmt.Errorf("gradient of model %s: %w", c.e.d.Name, err)
 	}
 	if i := c.enc.NotFinite(); i >= 0 {
 		c.Dropped(id)
-		return 0, fmt.Errorf("%w: gradient of %v: tensor %s; lower the learning rate or look at the data", kintsugi.ErrNotFinite, id, c.layout.TensorAt(i))
+		return fmt.Errorf("%w: gradient of %v: tensor %s; lower the learning rate or look at the data", kintsugi.ErrNotFinite, id, c.layout.TensorAt(i))
 	}
 	c.last = id
 	c.handed.Store(false)
-	return sum / float64(len(b.Y)), nil
+	return nil
 }
 
 // begin opens a push, which takes the residual with it.

@@ -138,15 +138,19 @@ const (
 	piecePositions = 2048
 )
 
-// compute returns the sum of the losses and the number of correct answers. If train is set, it
-// computes the gradient of the mean loss; grads, unless nil, receives it.
+// compute returns the sum of the losses and the number of correct answers. If params is nil, they
+// are those that the GPU has. If train is set, it computes the gradient of the mean loss; grads,
+// unless nil, receives it.
 func (e *Engine) compute(ctx context.Context, params, grads []float32, train bool, b model.Batch) (sum float64, correct int, err error) {
 	p := &e.pass
-	p.train, p.seed = train, b.Seed
-	p.params, p.grads = p.grow(&e.params, 4*len(params)), p.grow(&e.grads, 4*len(params))
-	copy(p.pin(&e.paramsIn, 4*len(params)), kernels.Bytes(params))
+	p.train, p.seed, p.there = train, b.Seed, params == nil
+	size := 4 * e.d.Values()
+	p.params, p.grads = p.grow(&e.params, size), p.grow(&e.grads, size)
+	if !p.there {
+		copy(p.pin(&e.paramsIn, size), kernels.Bytes(params))
+	}
 	if grads != nil {
-		p.pin(&e.gradsOut, 4*len(params))
+		p.pin(&e.gradsOut, size)
 	}
 	ahead := e.stage.take(b)
 	defer e.stage.leave(ahead)
@@ -183,7 +187,7 @@ func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, cor
 	x := e.bring(b, ahead)
 	found := p.pin(&e.found, 12*rows)
 	e.layers.prepare(p)
-	e.issue(shape{n: p.n, labels: len(b.Y), rows: rows, train: p.train, more: p.more, last: p.last, out: out}, func() {
+	e.issue(shape{n: p.n, labels: len(b.Y), rows: rows, train: p.train, there: p.there, more: p.more, last: p.last, out: out, final: e.final != nil}, func() {
 		e.queue(x, found, len(b.Y), out)
 	})
 	if err := e.q.Wait(); err != nil {
@@ -232,7 +236,7 @@ func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 		rows: uint64(rows), classes: uint64(e.d.Input.Classes), scale: 1 / float64(labels),
 	}
 	for i, l := range e.layers {
-		if s := e.spans[i]; !p.more && s.Len() > 0 {
+		if s := e.spans[i]; !p.there && !p.more && s.Len() > 0 {
 			e.link.In(p.params+cuda.Ptr(4*s.Lo), e.paramsIn.b[4*s.Lo:4*s.Hi])
 			q.After(e.link)
 		}
@@ -257,7 +261,7 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 	for i := len(e.layers) - 1; i >= 0; i-- {
 		dy = e.layers[i].backward(p, dy)
 		s := e.spans[i]
-		if !p.last || s.Len() == 0 {
+		if !p.last || s.Len() == 0 || e.final == nil && !out {
 			continue
 		}
 		e.link.After(e.side)
@@ -268,13 +272,14 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 			e.link.Out(e.gradsOut.b[4*s.Lo:4*s.Hi], p.grads+cuda.Ptr(4*s.Lo))
 		}
 	}
-	p.meet() // q has link's work behind it in any case; this also passes the errors of side on
+	p.meet() // also where link has waited for all of it, since this passes the errors of side on
 }
 
 // shape determines what work a piece queues, except for the addresses of arrays.
 type shape struct {
-	n, labels, rows        int
-	train, more, last, out bool
+	n, labels, rows               int
+	train, there, more, last, out bool
+	final                         bool
 }
 
 // mostPrograms limits the memory that programs take.
@@ -289,7 +294,7 @@ func (e *Engine) issue(s shape, f func()) {
 	program, known := e.programs[s]
 	if program == 0 && known && e.eager == nil {
 		e.q.Capture()
-		if !s.more { // link gets parameters first; it belongs to the program only once it waits for q
+		if !s.more && !s.there { // link gets parameters first; it belongs to the program only once it waits for q
 			e.link.After(e.q)
 		}
 		f()

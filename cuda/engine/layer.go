@@ -31,6 +31,7 @@ type pass struct {
 	first         int    // number in the batch of the piece's first example
 	seed          uint64 // from which the batch's dropout masks are drawn
 	train         bool
+	there         bool // the parameters are on the GPU already
 	more          bool // gradients are added to those of the batch's earlier pieces
 	last          bool // this is the batch's last piece
 	moved         bool // the address of an array has changed

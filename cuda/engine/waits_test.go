@@ -84,9 +84,9 @@ func both(t *testing.T, e *engine.Engine, params, grads []float32, b model.Batch
 // Each wait of a queue for another, except for some that are listed, orders works that touch the
 // same bytes, both when they are queued and in programs. So the emulation would find a missing one.
 func TestEveryWaitIsNeeded(t *testing.T) {
-	const tests, compressed = "WhatIsOneLaunchHasTheBits", "CompressedGradients"
+	const tests, compressed, steps = "WhatIsOneLaunchHasTheBits", "CompressedGradients", "LocalStepsAreEncoded"
 	patterns := []string{
-		compressed + "/^sparse$", tests + "/images", tests + "/noise", tests + "/branches", tests + "/pieces", tests + "/library", compressed + "/^int8$", compressed + "/^topk:0.2$",
+		compressed + "/^sparse$", tests + "/images", tests + "/noise", tests + "/branches", tests + "/pieces", tests + "/library", compressed + "/^int8$", compressed + "/^topk:0.2$", steps + "/^int8$",
 	}
 	if testing.Short() {
 		patterns = patterns[:1] // a test runs once for each wait

@@ -64,6 +64,22 @@ KERNEL(sum, EachArgs, THREADS) {
 	if (i < a.n) a.z[i] = add(a.x[i], a.y[i]);
 }
 
+// What local steps from start to end come to, as a gradient: the way back, in units of the learning
+// rate, which is not 0. Twin of wayBack in worker/local/host.go, with its bits. grads may be
+// the same array as end.
+struct WayBackArgs {
+	f32 *grads;
+	const f32 *start, *end;
+	u64 n;
+	f32 rate;
+	u32 unused;
+};
+
+KERNEL(way_back, WayBackArgs, THREADS) {
+	const u64 i = mine();
+	if (i < a.n) a.grads[i] = quotient(sub(a.start[i], a.end[i]), a.rate);
+}
+
 // GELU(x) = x·f with f = 1/(1 + exp(−2·√(2/π)·(x + c·x³))) and c = 0.044715. Returns f. Twin of
 // geluFactor in kernels/nn/exp.go.
 DEVICE f32 gelu_factor(f32 x) {

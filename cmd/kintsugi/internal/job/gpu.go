@@ -15,6 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/local"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
@@ -213,6 +214,20 @@ func describeGPU() string {
 	return fmt.Sprintf("%v; products by %s, in FP32, TF32 or BF16", device, products)
 }
 
+// localTrainer takes the local steps of a plan on a GPU.
+type localTrainer struct {
+	*gpuengine.Local
+	plan local.Plan
+}
+
+// fetched is a worker.Gradient: it takes local steps and fetches what they have come to.
+func (t *localTrainer) fetched(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
+	if loss, examples, err = t.plan.Take(ctx, t, params, id); err == nil {
+		err = t.Fetch(grads)
+	}
+	return loss, examples, err
+}
+
 // encodedGradients computes gradients and encodes them on a GPU.
 type encodedGradients struct {
 	*gpuengine.Compressed
@@ -226,16 +241,34 @@ func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kin
 	return loss, b.N, err
 }
 
+// encodedSteps takes local steps on a GPU and encodes there what they have come to.
+type encodedSteps struct {
+	*gpuengine.Compressed
+	trainer *localTrainer
+}
+
+// Gradient implements worker.Encoded.
+func (e encodedSteps) Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
+	err = e.Local(id, func() (err error) {
+		loss, examples, err = e.trainer.plan.Take(ctx, e.trainer, params, id)
+		return err
+	})
+	return loss, examples, err
+}
+
 // Encode returns a worker.Encoded on the GPU of m, if that supports the codec. nil means that the
 // worker encodes the gradients of m itself.
 func (p *Problem) Encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
 	g, ok := m.(GPUModel)
-	if !ok || p.batch == nil || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
+	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
 		return nil, nil
 	}
 	c, err := gpuengine.NewCompressed(g.Engine, p.Layout, codec, seed)
 	if err != nil {
 		return nil, err
+	}
+	if p.trainer != nil {
+		return encodedSteps{c, p.trainer}, nil
 	}
 	return encodedGradients{c, p.batch}, nil
 }

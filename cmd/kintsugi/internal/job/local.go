@@ -1,12 +1,15 @@
 package job
 
 import (
+	"io"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	gpuengine "github.com/kintsugi-ml/kintsugi/cuda/engine"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/local"
 )
@@ -45,24 +48,35 @@ func (s *Settings) LeastTime() time.Duration {
 	return s.GradientTime * time.Duration(max(1, s.LocalSteps))
 }
 
-// locally returns a function that takes local steps along the gradients of another.
-func (p *Problem) locally(s *Settings, gradient worker.Gradient) (worker.Gradient, error) {
+// locally returns a function that takes local steps along the gradients of another one, which m
+// computes: on the GPU of m, if that has one.
+func (p *Problem) locally(s *Settings, gradient worker.Gradient, m io.Closer) (worker.Gradient, error) {
 	schedule, err := s.schedule()
 	if err != nil {
 		return nil, err
+	}
+	p.Layers = nil // nothing is final before the last local step
+	plan, rule := s.plan(schedule, p.Layout), kernels.Rule(schedule.Rule)
+	if g, ok := m.(GPUModel); ok {
+		trainer, err := gpuengine.NewLocal(g.Engine, rule, p.batch)
+		if err != nil {
+			return nil, err
+		}
+		p.trainer = &localTrainer{trainer, plan}
+		return p.trainer.fetched, nil
 	}
 	device, err := s.KernelDevice()
 	if err != nil {
 		return nil, err
 	}
-	fine, layout := schedule.Finer(s.LocalSteps), p.Layout
-	p.Layers, p.batch = nil, nil // nothing is final before the last local step, and it is not the gradient of one batch
-	var clipped func(squaredNorm float64) float64
-	if s.ClipNorm > 0 {
-		clipped = agg.Config{ClipNorm: s.ClipNorm}.Clipped
-	}
+	return worker.Gradient(local.New(local.Config{Plan: plan, Layout: p.Layout, Device: device, Rule: rule, Gradient: local.Gradient(gradient)})), nil
+}
+
+// plan returns the local steps of this run.
+func (s *Settings) plan(schedule conductor.Schedule, layout *kintsugi.Layout) local.Plan {
+	fine := schedule.Finer(s.LocalSteps)
 	plan := local.Plan{
-		Steps: s.LocalSteps, Clipped: clipped,
+		Steps: s.LocalSteps,
 		Scalars: func(version kintsugi.Step, i, tensor int) kernels.Scalars {
 			at := version*kintsugi.Step(s.LocalSteps) + kintsugi.Step(i) + 1
 			return server.TensorScalars(fine.Aged(at, kintsugi.Step(i)+1), layout, tensor)
@@ -71,5 +85,8 @@ func (p *Problem) locally(s *Settings, gradient worker.Gradient) (worker.Gradien
 			return server.TensorScalars(schedule.At(version+1), layout, tensor).LearningRate
 		},
 	}
-	return worker.Gradient(local.New(local.Config{Plan: plan, Layout: layout, Device: device, Rule: kernels.Rule(schedule.Rule), Gradient: local.Gradient(gradient)})), nil
+	if s.ClipNorm > 0 {
+		plan.Clipped = agg.Config{ClipNorm: s.ClipNorm}.Clipped
+	}
+	return plan
 }

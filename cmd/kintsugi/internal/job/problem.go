@@ -28,7 +28,8 @@ type Problem struct {
 
 	Layers    *worker.Layers                       // set by compute, if the model has layers
 	Reconcile func(lost []kintsugi.ChunkRange)     // set by compute, if the model can repair lost chunks
-	batch     func(id kintsugi.PushID) model.Batch // set by compute, if a gradient is that of one batch
+	batch     func(id kintsugi.PushID) model.Batch // set by compute, if the model is trained by batches
+	trainer   *localTrainer                        // set by locally, if a GPU takes local steps
 }
 
 // Terms returns what all processes of the run must have in common.
@@ -271,7 +272,7 @@ func (p *Problem) Compute(ctx context.Context, s *Settings) (worker.Gradient, io
 	if err != nil || !s.local() {
 		return gradient, m, err
 	}
-	gradient, err = p.locally(s, gradient)
+	gradient, err = p.locally(s, gradient, m)
 	if err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
