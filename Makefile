@@ -119,7 +119,7 @@ emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short:
 	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel ./cuda/emulate ./bench/gpu $(GPUTESTS)
 	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) $(GPUTESTS) -args -ptx
 	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run "OnTheGPU|AGPU" ./cmd/kintsugi
-	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OutlivesAServer ./cmd/kintsugi -args -ptx
+	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run 'Outlives?AServer' ./cmd/kintsugi -args -ptx
 
 .PHONY: emu-asan
 emu-asan: ## test under AddressSanitizer that kernels of GPUs stay within their arrays

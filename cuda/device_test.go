@@ -111,7 +111,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		{"libdl.so.2", "", "", "the driver is too old"},
 		{library, emulate.Devices, "0", "CUDA_ERROR"},
 		{library, emulate.Version, "12030", "the driver is of CUDA 12.3; 12.4 or newer is needed"},
-		{library, emulate.Exclusive, "1", "device 0, emulated, is another process's: its compute mode is exclusive"},
+		{library, emulate.Exclusive, "1", "is another process's: its compute mode is exclusive"},
 		{library, emulate.Major, "7", "compute capability 7.0; 8.0 or newer is needed"},
 	} {
 		t.Run(c.want, func(t *testing.T) {

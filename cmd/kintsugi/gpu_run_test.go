@@ -45,20 +45,26 @@ func small(more ...string) []string {
 // Gradients and steps are computed on the GPU, and a server is killed. Nothing is lost: the
 // parameters have the bits of an undisturbed run whose servers compute on the host.
 func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
-	if testing.Short() && emulate.OnPTX() {
-		t.Skip("PTX takes long on the emulation; run it without -short")
-	}
 	withGPU(t)
-	steps := "50"
-	if testing.Short() && !emulate.OnGPU() {
+	model, steps, at := "mlp", "50", "15"
+	switch {
+	case testing.Short() && emulate.OnPTX(): // it takes seconds for a step of mlp
+		model, steps, at = "mlr", "8", "4"
+	case testing.Short() && !emulate.OnGPU():
 		steps = "20"
 	}
 	host, killed := newDir(t), newDir(t)
-	must(t, small("--steps", steps, "--out", killed, "--fault", "kill server/0 at step 15")...)
-	must(t, small("--steps", steps, "--out", host, "--server-device", "cpu")...)
+	must(t, small("--model", model, "--steps", steps, "--out", killed, "--fault", "kill server/0 at step "+at)...)
+	must(t, small("--model", model, "--steps", steps, "--out", host, "--server-device", "cpu")...)
 	sameBits(t, killed, host)
 	if n := len(readRun(t, killed).Summary.Failures); n != 1 {
 		t.Errorf("the summary has %d failures, want 1", n)
+	}
+	if emulate.OnPTX() { // and not from the sources
+		log, err := os.ReadFile(filepath.Join(record.LogsDir(killed), "worker-0.log"))
+		if err != nil || !strings.Contains(string(log), `"cuda, emulated by its PTX, `) {
+			t.Errorf("%v; the worker's log is\n%s", err, log)
+		}
 	}
 }
 

@@ -84,7 +84,9 @@ func start(t *testing.T, args ...string) *childProcess {
 // startIn is start with a working directory.
 func startIn(t *testing.T, dir string, args ...string) *childProcess {
 	t.Helper()
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINTSUGI_") })
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "KINTSUGI_") && !strings.HasPrefix(v, "KINTSUGI_EMU_") // these are for the emulation of a GPU
+	})
 	env = append(env, beKintsugi+"=1")
 	for len(args) > 0 && strings.HasPrefix(args[0], "KINTSUGI_") {
 		env, args = append(env, args[0]), args[1:]

@@ -1,7 +1,6 @@
 // The clocks of works, and what works have done to each byte.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 
@@ -174,15 +173,10 @@ static CUresult perform(uint32_t work, const Clock &before, const Source &source
 	return code;
 }
 
-static bool watched() {
-	const char *s = getenv("KINTSUGI_EMU_KERNELS");
-	return s && !strcmp(s, "ptx");
-}
-
 std::function<CUresult()> issue(unsigned lane, const Clock &before, const Work &w) {
 	Lane &l = lanes[lane];
 	l.queued++;
-	if (!watched()) return w.run;
+	if (!interprets()) return w.run;
 	const uint32_t work = (uint32_t)works.size();
 	works.push_back({w.name, lane, l.queued, 0, 0});
 	l.open.push_back({l.queued, work});

@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "streams.h"
@@ -38,6 +39,11 @@ static Memory device_memory, host_memory;
 int emu::setting(const char *name, int otherwise) {
 	const char *s = getenv(name);
 	return s && *s ? atoi(s) : otherwise;
+}
+
+bool emu::interprets() {
+	const char *s = getenv("KINTSUGI_EMU_KERNELS");
+	return s && !strcmp(s, "ptx");
 }
 
 // Returns the array that contains an address, or null.
@@ -124,7 +130,7 @@ ENTRY cuDeviceGet(CUdevice *device, int ordinal) {
 }
 ENTRY cuDeviceGetName(char *name, int len, CUdevice device) {
 	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-	snprintf(name, len, "emulated");
+	snprintf(name, len, emu::interprets() ? "emulated by its PTX" : "emulated");
 	return CUDA_SUCCESS;
 }
 ENTRY cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {

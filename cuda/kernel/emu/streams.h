@@ -21,6 +21,9 @@ namespace emu {
 // The number in a variable of the environment.
 int setting(const char *name, int otherwise);
 
+// Whether launches interpret PTX, and each access is watched.
+bool interprets();
+
 // Guards everything below, but not settings.
 extern std::mutex lock;
 
