@@ -79,6 +79,16 @@ func Usable(library string, ordinal int) error {
 	return nil
 }
 
+// List returns the numbers of the GPUs that Open could use, in order. If there are none, its error is
+// that of Usable for the first.
+func List(library string) ([]int, error) {
+	usable, err := driver.List(library)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return usable, nil
+}
+
 // Name returns "cuda" for the first GPU, and "cuda:1" and so on for the others.
 func (d *Device) Name() string { return d.name }
 

@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,6 +130,10 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 			case c.name != emulate.Exclusive && (!errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("before: error %v; want ErrUnavailable with %q", err, c.want)
 			}
+			// And so has the list of those that can be used.
+			if usable, err := List(c.library); c.name != emulate.Exclusive && (usable != nil || !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("usable are %v, error %v; want ErrUnavailable with %q", usable, err, c.want)
+			}
 		})
 	}
 	if err := Usable(library, 0); err != nil {
@@ -138,6 +143,13 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	for _, err := range []error{err, Usable(library, 1)} {
 		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no device 1: the driver has 1") {
 			t.Errorf("second device of one: error %v", err)
+		}
+	}
+	t.Setenv(emulate.Devices, "3")
+	for old, want := range map[string][]int{"": {0, 1, 2}, "0": {1, 2}, "1": {0, 2}} {
+		t.Setenv(emulate.Old, old)
+		if usable, err := List(library); err != nil || !slices.Equal(usable, want) {
+			t.Errorf("device %q is too old, and %v are usable, error %v; want %v", old, usable, err, want)
 		}
 	}
 }

@@ -89,6 +89,38 @@ func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
 	}
 }
 
+// Each worker takes the next GPU that can be used, and so does each server. If one is named, all take
+// that.
+func TestProcessesShareTheGPUs(t *testing.T) {
+	if emulate.OnGPU() {
+		t.Skip("how many GPUs there are is not known; run it without -real")
+	}
+	withGPU(t)
+	t.Setenv(emulate.Devices, "4")
+	t.Setenv(emulate.Old, "1")
+	for device, want := range map[string][]string{"cuda": {"cuda", "cuda:2", "cuda:3", "cuda"}, "cuda:3": {"cuda:3", "cuda:3", "cuda:3", "cuda:3"}, "auto": {"cuda", "cuda:2", "cuda:3", "cuda"}} {
+		dir := newDir(t)
+		must(t, "train", "--model", "mlr", "--workers", "4", "--servers", "4", "--batch", "2", "--steps", "3", "--eval-every", "0", "--device", device, "--server-device", device, "--out", dir)
+		for i, gpu := range want {
+			for _, role := range []string{"worker", "server"} {
+				log, err := os.ReadFile(filepath.Join(record.LogsDir(dir), fmt.Sprintf("%s-%d.log", role, i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.Contains(string(log), `"`+gpu+`, emulated`) {
+					t.Errorf("--device %s: the log of %s %d is\n%s\nwant %s in it", device, role, i, log, gpu)
+				}
+			}
+		}
+		if text := map[bool]string{true: "cuda:3 (", false: "cuda, 3 GPUs ("}[device == "cuda:3"]; !strings.HasPrefix(readRun(t, dir).Header.Device, text) {
+			t.Errorf("the run says that it is on %q", readRun(t, dir).Header.Device)
+		}
+	}
+	if out := must(t, "version"); !strings.Contains(out, "; 3 GPUs can be used") {
+		t.Errorf("version says\n%s", out)
+	}
+}
+
 // If --device auto finds no GPU, a program that could use one says why it computes on the CPU.
 func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
 	if emulate.OnGPU() {

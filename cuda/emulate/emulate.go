@@ -45,6 +45,9 @@ const (
 	Version = "KINTSUGI_EMU_VERSION"
 	Major   = "KINTSUGI_EMU_MAJOR"
 
+	// Old is the number of a device that is too old for the kernels.
+	Old = "KINTSUGI_EMU_OLD"
+
 	// Exclusive is set if another process has exclusive use of the device.
 	Exclusive = "KINTSUGI_EMU_EXCLUSIVE"
 

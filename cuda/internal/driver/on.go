@@ -68,6 +68,30 @@ func Usable(library string, ordinal int) error {
 	return (&context{d: d}).find(ordinal)
 }
 
+// List returns the numbers of the devices that can be used. If there are none, it returns the error
+// that [Open] would return for the first.
+func List(library string) (usable []int, err error) {
+	d, err := load(library)
+	if err != nil {
+		return nil, err
+	}
+	defer C.free(unsafe.Pointer(d))
+	c := &context{d: d}
+	n, err := c.count()
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		if c.find(i) == nil {
+			usable = append(usable, i)
+		}
+	}
+	if len(usable) == 0 {
+		return nil, c.find(0)
+	}
+	return usable, nil
+}
+
 // Open opens a device, counted from 0, of the driver in the library; "" means libcuda.so.1. The
 // error says what the machine lacks.
 func Open(library string, ordinal int) (Context, error) {
@@ -83,19 +107,26 @@ func Open(library string, ordinal int) (Context, error) {
 	return c, nil
 }
 
-// find finds the device and checks that it has what the kernels need.
-func (c *context) find(ordinal int) error {
+// count checks the version of the driver, and returns how many devices it has.
+func (c *context) count() (int, error) {
 	var version, count C.int
 	if err := c.check("cuDriverGetVersion", C.driver_version(c.d, &version)); err != nil {
-		return err
+		return 0, err
 	}
 	if version < needVersion {
-		return fmt.Errorf("the driver is of CUDA %d.%d; %d.%d or newer is needed", version/1000, version%1000/10, needVersion/1000, needVersion%1000/10)
+		return 0, fmt.Errorf("the driver is of CUDA %d.%d; %d.%d or newer is needed", version/1000, version%1000/10, needVersion/1000, needVersion%1000/10)
 	}
-	if err := c.check("cuDeviceGetCount", C.driver_count(c.d, &count)); err != nil {
+	err := c.check("cuDeviceGetCount", C.driver_count(c.d, &count))
+	return int(count), err
+}
+
+// find finds the device and checks that it has what the kernels need.
+func (c *context) find(ordinal int) error {
+	count, err := c.count()
+	if err != nil {
 		return err
 	}
-	if ordinal < 0 || ordinal >= int(count) {
+	if ordinal < 0 || ordinal >= count {
 		return fmt.Errorf("no device %d: the driver has %d", ordinal, count)
 	}
 	if err := c.check("cuDeviceGet", C.driver_device(c.d, C.int(ordinal), &c.device)); err != nil {

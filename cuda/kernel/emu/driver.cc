@@ -20,6 +20,7 @@
 //	             request counts
 //	DEVICES      the number of devices (1)
 //	MAJOR        their compute capability (9)
+//	OLD          the number of a device whose compute capability is 7 (none)
 //	VERSION      the version of the driver (13000)
 //	EXCLUSIVE    another process has the devices
 #include <atomic>
@@ -136,7 +137,7 @@ ENTRY cuDeviceGetName(char *name, int len, CUdevice device) {
 ENTRY cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
 	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	switch (attribute) {
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = setting("KINTSUGI_EMU_MAJOR", 9); break;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = device == FIRST_DEVICE + setting("KINTSUGI_EMU_OLD", -1) ? 7 : setting("KINTSUGI_EMU_MAJOR", 9); break;
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 2; break;
 	case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 1 << 20; break;
 	default: *value = 0;

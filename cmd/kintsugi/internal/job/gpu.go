@@ -21,14 +21,15 @@ import (
 )
 
 const (
-	serverDeviceForms = "auto, cpu or cuda; cuda:1 is the second GPU"
+	serverDeviceForms = "auto, cpu or cuda, of which each process takes the next GPU; cuda:1 is the second GPU for all"
 	deviceForms       = serverDeviceForms + ", cuda,ptx multiplies matrices without cuBLAS, cuda,cublas never without it, and cuda,tf32 and cuda,bf16 have products with factors of 11 and of 8 bits"
 )
 
 // GPU is a parsed --device.
 type GPU struct {
 	Wanted    bool
-	Ordinal   int
+	Ordinal   int  // the first that can be used, if none is named
+	any       bool // none is named
 	products  gpuengine.Products
 	precision cuda.Precision
 }
@@ -39,7 +40,11 @@ func ParseDevice(s string) (GPU, error) {
 	unknown := fmt.Errorf("%w: --device %q is unknown; use %s", kintsugi.ErrUsage, s, deviceForms)
 	switch s {
 	case "auto":
-		return GPU{Wanted: cuda.Usable("", 0) == nil, products: gpuengine.Fastest}, nil
+		usable, err := cuda.List("")
+		if err != nil {
+			return GPU{products: gpuengine.Fastest}, nil
+		}
+		return GPU{Wanted: true, Ordinal: usable[0], any: true, products: gpuengine.Fastest}, nil
 	case "cpu":
 		return GPU{}, nil
 	}
@@ -48,7 +53,10 @@ func ParseDevice(s string) (GPU, error) {
 	if !ok {
 		return GPU{}, unknown
 	}
-	g := GPU{Wanted: true, Ordinal: ordinal, products: gpuengine.Fastest}
+	g := GPU{Wanted: true, Ordinal: ordinal, any: name == "cuda", products: gpuengine.Fastest}
+	if usable, err := cuda.List(""); g.any && err == nil {
+		g.Ordinal = usable[0]
+	}
 	for more {
 		var option string
 		option, options, more = strings.Cut(options, ",")
@@ -66,6 +74,26 @@ func ParseDevice(s string) (GPU, error) {
 		}
 	}
 	return g, nil
+}
+
+// ShareGPUs has process number index of its role take a GPU, if the settings want one and name none:
+// each process takes the next of those that can be used.
+func (s *Settings) ShareGPUs(index int) {
+	s.Device, s.ServerDevice = shared(s.Device, index), shared(s.ServerDevice, index)
+}
+
+// shared returns --device with the number of the GPU that process number index takes.
+func shared(device string, index int) string {
+	g, err := ParseDevice(device)
+	if err != nil || !g.any {
+		return device
+	}
+	usable, err := cuda.List("")
+	if err != nil {
+		return device // whoever opens it says why it cannot be used
+	}
+	_, options, _ := strings.Cut(device+",", ",")
+	return strings.TrimSuffix(fmt.Sprintf("cuda:%d,%s", usable[index%len(usable)], options), ",")
 }
 
 // ParseGPU parses cuda, which is the first GPU, cuda:1 and so on.
@@ -185,7 +213,7 @@ func (s *Settings) WhyNoGPU() string {
 	if s.Device != "auto" {
 		return ""
 	}
-	if err := cuda.Usable("", 0); err != nil && !errors.Is(err, cuda.ErrBuild) {
+	if _, err := cuda.List(""); err != nil && !errors.Is(err, cuda.ErrBuild) {
 		return fmt.Sprintf(" (%v)", err)
 	}
 	return ""
@@ -199,10 +227,14 @@ func Multiplies(m io.Closer, library fmt.Stringer) string {
 	return library.String()
 }
 
-// describeGPU describes the GPU, what computes matrix products on it, and how to select it with
-// --device; or it says why there is none.
+// describeGPU describes the first GPU that can be used, what computes matrix products on it, and how
+// to select it with --device, and says how many there are; or it says why there is none.
 func describeGPU() string {
-	device, err := cuda.Open("", 0)
+	usable, err := cuda.List("")
+	if err != nil {
+		return "none: " + err.Error()
+	}
+	device, err := cuda.Open("", usable[0])
 	if err != nil {
 		return "none: " + err.Error()
 	}
@@ -211,7 +243,11 @@ func describeGPU() string {
 	if err != nil {
 		return fmt.Sprintf("%v; %v", device, err)
 	}
-	return fmt.Sprintf("%v; products by %s, in FP32, TF32 or BF16", device, products)
+	text := fmt.Sprintf("%v; products by %s, in FP32, TF32 or BF16", device, products)
+	if n := len(usable); n > 1 {
+		text += fmt.Sprintf("; %d GPUs can be used", n)
+	}
+	return text
 }
 
 // localTrainer takes the local steps of a plan on a GPU.
@@ -278,6 +314,9 @@ func (s *Settings) DeviceName() string {
 	name := func(g GPU, err error) string {
 		if err != nil || !g.Wanted {
 			return "cpu"
+		}
+		if usable, _ := cuda.List(""); g.any && len(usable) > 1 {
+			return fmt.Sprintf("cuda, %d GPUs", len(usable))
 		}
 		return fmt.Sprintf("cuda:%d", g.Ordinal)
 	}
