@@ -91,7 +91,7 @@ func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
 
 // Each worker takes the next GPU that can be used, and so does each server. If one is named, all take
 // that.
-func TestProcessesShareTheGPUs(t *testing.T) {
+func TestEachProcessTakesAGPU(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("how many GPUs there are is not known; run it without -real")
 	}
