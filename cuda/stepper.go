@@ -31,26 +31,25 @@ type Stepper struct {
 type stepped struct {
 	n                   int // values
 	params, grads       Ptr // in the flat arrays
-	ownParams, ownGrads Ptr // aligned: the same or copies
+	copied              bool
+	ownParams, ownGrads Ptr // aligned: copies, or the same
 	state               Ptr // its first array of state; the second is behind it
 }
-
-func (t *stepped) copied() bool { return t.ownParams != t.params }
 
 // room returns the size in bytes of an array of the tensor with a gap behind it, so that what
 // follows is aligned.
 func (t *stepped) room() int { return ceil(4*t.n, vector) * vector }
 
-// NewStepper returns a stepper for tensors of these lengths, in values, which lie one behind the
-// other in flat arrays at params and grads. Norms are computed in parts of tensors; part is the
-// number of values of each but the last, a multiple of 4. Its memory belongs to q, for which it
-// waits. Errors are those of q.
+// NewStepper returns a stepper for tensors of these lengths, in values. They lie one behind the other
+// in flat arrays at params and grads, both at multiples of 16. Norms are computed in parts of
+// tensors; part is the number of values of each but the last, a multiple of 4. Its memory belongs to
+// q, for which it waits. Errors are those of q.
 func NewStepper(q *Queue, rule kernels.Rule, params, grads Ptr, lengths []int, part int) (*Stepper, error) {
 	s := &Stepper{q: q, rule: rule}
 	copies := 0 // bytes
 	for i, n := range lengths {
-		t := stepped{n: n, params: params, grads: grads}
-		if params%vector != 0 || grads%vector != 0 {
+		t := stepped{n: n, params: params, grads: grads, copied: params%vector != 0}
+		if t.copied {
 			copies += 2 * t.room()
 		}
 		s.stateSize += rule.States() * t.room()
@@ -65,7 +64,7 @@ func NewStepper(q *Queue, rule kernels.Rule, params, grads Ptr, lengths []int, p
 	for i := range s.tensors {
 		t := &s.tensors[i]
 		t.ownParams, t.ownGrads, t.state = t.params, t.grads, state
-		if t.params%vector != 0 || t.grads%vector != 0 {
+		if t.copied {
 			t.ownParams, t.ownGrads = own, own+Ptr(t.room())
 			own += Ptr(2 * t.room())
 		}
@@ -125,7 +124,7 @@ func (s *Stepper) tables(part int) {
 func (s *Stepper) Begin() {
 	s.q.Zero(s.state, s.stateSize)
 	for _, t := range s.tensors {
-		if t.copied() {
+		if t.copied {
 			s.q.Copy(t.ownParams, t.params, 4*t.n)
 		}
 	}
@@ -156,7 +155,7 @@ func (s *Stepper) Step(scale float32, scalars func(tensor int) kernels.Scalars) 
 		Launch(s.q, "step", "step_"+s.rule.String(), line(blocks), stepThreads, args)
 	})
 	for _, t := range s.tensors {
-		if t.copied() {
+		if t.copied {
 			s.q.Copy(t.params, t.ownParams, 4*t.n)
 		}
 	}
@@ -165,7 +164,7 @@ func (s *Stepper) Step(scale float32, scalars func(tensor int) kernels.Scalars) 
 // gather queues the copies of the gradients of tensors that are not aligned.
 func (s *Stepper) gather() {
 	for _, t := range s.tensors {
-		if t.copied() {
+		if t.copied {
 			s.q.Copy(t.ownGrads, t.grads, 4*t.n)
 		}
 	}
