@@ -102,6 +102,16 @@ class Batch:
         return self._memory is None or struct.unpack_from("=Q", self._memory)[0] == self._id
 
 
+class _Steps:
+    """The local steps that a program takes by itself; see package program of Kintsugi for what each field means."""
+
+    def __init__(self, question, memory):
+        self.slot, self.rule, self.momentum, self.betas, self.epsilon = (question[k] for k in ("slot", "rule", "momentum", "betas", "epsilon"))
+        self.clip_norm, self.groups, self.decays, self.units = (question[k] for k in ("clip_norm", "groups", "decays", "units"))
+        common = {k: question[k] for k in ("id", "slot", "sequence")}
+        self.batches = [(Batch({**b, **common}, memory), b["rates"]) for b in question["batches"]]
+
+
 def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, rates=None, **suggested):
     """Answers Kintsugi's questions until there are no more. It does not return before that.
 
@@ -127,10 +137,18 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
                 or "matrices", those with two or more dimensions; clip_norm, the longest norm that a
                 worker's gradient counts with
     """
+    _answer(name, tensors, initialise, gradient, None, examples, evaluate, rates, suggested)
+
+
+def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rates, suggested):
+    """Does what run does. steps, unless None, is called in place of gradient in runs with local steps: steps(params, grads, plan) takes those of
+    the plan by itself, which is a _Steps, fills grads with the way back, and returns the mean loss and the number of examples."""
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
     values = sum(math.prod(shape) for _, shape in tensors)
     about = {"name": name, "tensors": [{"name": n, "shape": s or (1,)} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
+    if steps is not None:
+        about["takes_steps"] = True
     if rates:
         about["rates"] = _rates(rates, [n for n, _ in tensors])
     if examples is not None:
@@ -160,6 +178,9 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
                     loss, n = _parts(loss, 2, "without examples a gradient returns the loss and of how many examples it is")
                     answer["examples"] = int(n)
                 answer["loss"] = _finite(loss)
+            elif ask == "steps":
+                loss, n = steps(readable, grads, _Steps(question, memory))
+                answer = {"loss": _finite(loss), "examples": int(n)}
             elif ask == "evaluate":
                 loss, accuracy, n = _parts(evaluate(readable), 3, "evaluate returns a loss and an accuracy, either may be None, and on how many examples")
                 answer = {"loss": _finite(loss), "accuracy": _finite(accuracy), "examples": int(n)}
@@ -309,31 +330,60 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
             for n, p in trained.items():
                 p.copy_(tensor(params, n))
 
-    def gradient(params, grads, batch):
+    def differentiate(batch, held):
+        """The loss of a batch, its number of examples, and pairs of a parameter's name and its gradient. held(name) returns a copy of what the module has of a parameter."""
         nonlocal asked
         asked += 1
-        move(batch.slot)
-        update(params)
         module.train()
         means.forget()
         _seed(torch, batch.seed)
         closely = asked & asked - 1 == 0  # the 1st, 2nd, 4th, 8th … gradient: comparing all values takes time, and code that changes values without autograd's knowledge does so in many passes
         changes = _Changes(torch, module, trained, means.built, closely)
+        before = {n: held(n) for n in trained} if closely else {}
         for p in trained.values():
             p.grad = None
         found = loss(module, batch)
-        value, count = (found, None) if examples is not None else _parts(found, 2, "without examples loss returns the mean loss and of how many examples it is")
+        value, count = (found, len(batch.indices)) if examples is not None else _parts(found, 2, "without examples loss returns the mean loss and of how many examples it is")
         changes.refuse()
         found = _gradients(torch, value, trained)
         changes.refuse()  # again: a hook may be an optimizer that steps during backward
-        if closely:
-            for n, p in trained.items():
-                if not _same(torch, p, tensor(params, n)):
-                    raise RuntimeError(_CHANGED % n)
+        for n, values in before.items():
+            if not _same(torch, trained[n], values):
+                raise RuntimeError(_CHANGED % n)
+        return value, count, found
+
+    def gradient(params, grads, batch):
+        move(batch.slot)
+        update(params)
+        value, count, found = differentiate(batch, lambda n: tensor(params, n))
         for n, g in found:
             to = tensor(grads, n)
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
-        return value.item() if count is None else (value.item(), count)
+        return value.item() if examples is not None else (value.item(), count)
+
+    def steps(params, grads, plan):
+        move(plan.slot)
+        update(params)
+        start = {n: tensor(params, n).to(p.device, copy=True) for n, p in trained.items()}
+        own = {n: p if p.dtype == torch.float32 else start[n].clone() for n, p in trained.items()}  # what the optimizer steps; a parameter of another type is rounded from it
+        optimizer = _optimizer(torch, plan, own)
+        losses, counted = [], 0
+        for batch, rates in plan.batches:
+            if not batch.wanted:
+                break
+            value, count, found = differentiate(batch, lambda n: own[n].detach().clone())
+            with torch.no_grad():
+                _step(torch, optimizer, plan, rates, own, found)
+                for n, p in trained.items():
+                    if p is not own[n]:
+                        p.copy_(own[n])
+            losses.append(value.detach())
+            counted += count
+        with torch.no_grad():
+            for (n, p), group in zip(own.items(), plan.groups):
+                to, unit = tensor(grads, n), plan.units[group]
+                to.zero_() if unit == 0 else to.copy_((start[n] - p) / unit)
+        return sum(v.item() for v in losses) / len(plan.batches), counted
 
     def judge(params):
         move(0)
@@ -345,7 +395,42 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
             return evaluate(module)
 
     tensors = [(n, tuple(p.shape)) for n, p in trained.items()]
-    run(name, tensors, initialise, gradient, examples=examples, evaluate=None if evaluate is None else judge, **suggested)
+    far = torch.cuda.device_count() > 0 if device is None else torch.device(device).type != "cpu"
+    _answer(name, tensors, initialise, gradient, steps if _takes_steps(far) else None, examples, None if evaluate is None else judge, suggested.pop("rates", None), suggested)
+
+
+def _takes_steps(far):
+    """Whether a program takes local steps by itself: if it computes on a GPU. In the host's memory Kintsugi takes them, which is faster."""
+    return far
+
+
+def _optimizer(torch, plan, own):
+    """The optimizer of local steps, with a group of parameters for each of the plan. Its state begins at zero."""
+    groups = [{"params": [], "weight_decay": d} for d in plan.decays]
+    for p, g in zip(own.values(), plan.groups):
+        groups[g]["params"].append(p)
+    if plan.rule in ("adam", "adamw"):
+        return (torch.optim.Adam if plan.rule == "adam" else torch.optim.AdamW)(groups, lr=0.0, betas=tuple(plan.betas), eps=plan.epsilon)
+    if plan.rule == "adagrad":
+        return torch.optim.Adagrad(groups, lr=0.0, eps=plan.epsilon)
+    momentum = 0.0 if plan.rule == "sgd" else plan.momentum
+    return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=plan.rule == "nesterov" and momentum > 0)
+
+
+def _step(torch, optimizer, plan, rates, own, found):
+    """Takes a local step along gradients. One that no loss depends on is 0: it decays, and goes on by its momentum."""
+    for n, g in found:
+        own[n].grad = torch.zeros_like(own[n]) if g is None else (g.to_dense() if g.is_sparse else g).to(own[n].dtype)
+    if plan.clip_norm > 0:
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad) for p in own.values()]))
+        scale = (plan.clip_norm / norm).clamp(max=1.0)
+        for p in own.values():
+            p.grad.mul_(scale)
+    for group, rate in zip(optimizer.param_groups, rates):
+        group["lr"] = rate
+    optimizer.step()
+    for p in own.values():
+        p.grad = None
 
 
 def load_torch(build, path, *, loss=None, examples=None, batch=64):
@@ -401,7 +486,7 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
     import jax
 
     named, tree = _leaves(jax, build)
-    step = jax.jit(jax.value_and_grad(loss))
+    differentiate, step = jax.jit(jax.value_and_grad(loss)), jax.jit(_jax_step, static_argnums=(0, 1))
 
     def fill(values, leaves):
         for (n, like), leaf in zip(named, leaves):
@@ -411,23 +496,81 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
     def initialise(params, seed):
         fill(params, jax.tree_util.tree_leaves(build(_key(jax, seed))))
 
-    def gradient(params, grads, batch):
+    def on_device(slot):
         devices = jax.local_devices()
-        with jax.default_device(devices[batch.slot % len(devices)]):
-            _seed(None, batch.seed)
-            of, count = data(batch), None
-            if examples is None:
-                of, count = _parts(of, 2, "without examples data returns the arrays of a batch and how many examples they have")
-            value, found = step(_tree(jax, named, tree, params), of, _key(jax, batch.seed))
+        return jax.default_device(devices[slot % len(devices)])
+
+    def drawn(batch):
+        _seed(None, batch.seed)
+        if examples is not None:
+            return data(batch), len(batch.indices)
+        return _parts(data(batch), 2, "without examples data returns the arrays of a batch and how many examples they have")
+
+    def gradient(params, grads, batch):
+        with on_device(batch.slot):
+            of, count = drawn(batch)
+            value, found = differentiate(_tree(jax, named, tree, params), of, _key(jax, batch.seed))
             fill(grads, jax.tree_util.tree_leaves(found))
-        return float(value) if count is None else (float(value), count)
+        return float(value) if examples is not None else (float(value), count)
+
+    def steps(params, grads, plan):
+        with on_device(plan.slot):
+            trained = [i for i, (_, leaf) in enumerate(named) if leaf.size]
+            start = [jax.numpy.array(params[named[i][0]]) for i in trained]  # in float32: leaves of another type are rounded from it
+            own, state = start, [[jax.numpy.zeros_like(x) for x in start]] * 2
+            leaves, losses, counted = [leaf for _, leaf in named], [], 0
+            for number, (batch, rates) in enumerate(plan.batches):
+                if not batch.wanted:
+                    break
+                for i, x in zip(trained, own):
+                    leaves[i] = x.astype(named[i][1].dtype).reshape(named[i][1].shape)
+                of, count = drawn(batch)
+                value, found = differentiate(tree.unflatten(leaves), of, _key(jax, batch.seed))
+                found = jax.tree_util.tree_leaves(found)
+                numbers = (plan.momentum, *plan.betas, plan.epsilon, plan.clip_norm, number + 1.0)
+                by = [(rates[g], plan.decays[g]) for g in plan.groups]
+                own, state = step(plan.rule, plan.clip_norm > 0, numbers, by, own, [found[i].astype(x.dtype).reshape(x.shape) for i, x in zip(trained, own)], state)
+                losses.append(value)
+                counted += count
+            for i, a, b, g in zip(trained, start, own, plan.groups):
+                unit = plan.units[g]
+                grads[named[i][0]][...] = numpy.asarray((a - b) / unit) if unit else 0
+        return sum(float(v) for v in losses) / len(plan.batches), counted
 
     def judge(params):
         _seed(None, 0)
         return evaluate(_tree(jax, named, tree, params))
 
     tensors = [(n, leaf.shape) for n, leaf in named if leaf.size]
-    run(name, tensors, initialise, gradient, examples=examples, evaluate=None if evaluate is None else judge, **suggested)
+    far = jax.local_devices()[0].platform != "cpu"
+    _answer(name, tensors, initialise, gradient, steps if _takes_steps(far) else None, examples, None if evaluate is None else judge, suggested.pop("rates", None), suggested)
+
+
+def _jax_step(rule, clips, numbers, by, params, grads, state):
+    """A step on arrays, as package kernels of Kintsugi has it. by are their learning rates and weight decays. Returns the parameters and the state after it."""
+    from jax import numpy as jnp
+
+    momentum, beta1, beta2, epsilon, clip_norm, t = numbers
+    if clips:
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in grads))
+        grads = [g * jnp.minimum(1, clip_norm / norm) for g in grads]
+    moved, first, second = [], [], []
+    for (rate, decay), w, g, m, v in zip(by, params, grads, *state):
+        if rule != "adamw":
+            g = g + decay * w
+        if rule in ("momentum", "nesterov"):
+            m = momentum * m + g
+            g = g + momentum * m if rule == "nesterov" else m
+        elif rule == "adagrad":
+            m = m + g * g
+            g = g / (jnp.sqrt(m) + epsilon)
+        elif rule in ("adam", "adamw"):
+            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+            g = m / (1 - beta1**t) / (jnp.sqrt(v / (1 - beta2**t)) + epsilon)
+            if rule == "adamw":
+                w = w - rate * decay * w
+        moved, first, second = moved + [w - rate * g], first + [m], second + [v]
+    return moved, [first, second]
 
 
 def load_jax(build, path):

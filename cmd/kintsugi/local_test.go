@@ -76,6 +76,27 @@ func TestAProgramTakesLocalSteps(t *testing.T) {
 	sameBits(t, struck, calm)
 }
 
+// A program may take local steps by itself: those that its worker would take, with the same rates,
+// decay and clipping, and of the same batches.
+func TestAProgramMayTakeItsLocalStepsByItself(t *testing.T) {
+	t.Parallel()
+	train := func(words []string, more ...string) string {
+		dir := newDir(t)
+		must(t, slices.Concat([]string{"train", "--workers", "2", "--steps", "24", "--local-steps", "4", "--optimizer", "momentum", "--momentum", "0.75", "--warmup", "5", "--decay", "linear",
+			"--weight-decay", "0.125", "--weight-decay-for", "matrices", "--clip-norm", "900", "--rate", "y=0.5", "--out", dir}, more, ownProgram, words)...)
+		return dir
+	}
+	by := train([]string{"takes"}, "--fault", "kill server/0 at step 10")
+	sameBits(t, by, train(nil))
+	_, clipped := lastParams(t, by)
+	if _, free := lastParams(t, train([]string{"takes"}, "--clip-norm", "0")); slices.Equal(clipped, free) {
+		t.Error("no gradient was clipped: nothing is shown of it")
+	}
+	if r := readRun(t, by); r.Steps[0].Examples != 40 || !(float64(r.Steps[23].Loss) < float64(r.Steps[0].Loss)) {
+		t.Errorf("a step has %d examples, want 40; the loss went from %v to %v", r.Steps[0].Examples, r.Steps[0].Loss, r.Steps[23].Loss)
+	}
+}
+
 // A run may go on with other local steps if servers keep the same state.
 func TestLocalStepsMayChangeWhenARunIsResumed(t *testing.T) {
 	t.Parallel()

@@ -38,6 +38,7 @@ func beProgram() {
 	if slices.Contains(os.Args, "rated") {
 		about.Rates = map[string]float32{"y": 0.5}
 	}
+	about.Takes = slices.Contains(os.Args, "takes")
 	if slices.Contains(os.Args, "rmsprop") {
 		about.Optimizer = "rmsprop"
 	}
@@ -83,6 +84,13 @@ func spoil(words []string) func(q programtest.Question, grads []float32) {
 		return func(q programtest.Question, _ []float32) {
 			if q.Version == 20 {
 				fmt.Println("example 7 has no label")
+				os.Exit(3)
+			}
+		}
+	case "takes":
+		return func(q programtest.Question, _ []float32) {
+			if q.Ask == "gradient" && q.Version > 0 { // only the first one is tried
+				fmt.Println("it takes local steps by itself")
 				os.Exit(3)
 			}
 		}

@@ -15,7 +15,8 @@
 //
 // A [Plan] says which steps are taken, and a [Trainer] takes them: that of [New] in the memory of
 // the host, and that of package cuda/engine in the memory of a GPU. Both come to the same bits if
-// their gradients have the same.
+// their gradients have the same. A program may take the steps of a plan by itself: see package
+// program.
 package local
 
 import (
@@ -76,6 +77,12 @@ type Trainer interface {
 	End(rate func(tensor int) float32) error
 }
 
+// At returns the id of the batch of local step i of the gradient that id names.
+func (p *Plan) At(id kintsugi.PushID, i int) kintsugi.PushID {
+	id.Version = id.Version*kintsugi.Step(p.Steps) + kintsugi.Step(i)
+	return id
+}
+
 // Take takes the local steps of the gradient that id names, from params on. It returns the mean of
 // the losses, each before its local step, and the number of examples in all batches. Errors are
 // those of the trainer and of the context, with the local step in which they came.
@@ -98,9 +105,7 @@ func (p *Plan) Take(ctx context.Context, t Trainer, params []float32, id kintsug
 
 // step takes local step i.
 func (p *Plan) step(ctx context.Context, t Trainer, id kintsugi.PushID, i int) (loss float64, examples int, err error) {
-	at := id
-	at.Version = id.Version*kintsugi.Step(p.Steps) + kintsugi.Step(i)
-	if loss, examples, err = t.Gradient(ctx, at); err != nil {
+	if loss, examples, err = t.Gradient(ctx, p.At(id, i)); err != nil {
 		return 0, 0, err
 	}
 	if err := ctx.Err(); err != nil { // a gradient that was given up is not one to step along

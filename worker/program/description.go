@@ -38,7 +38,8 @@ type Description struct {
 
 	Rates map[string]float32 `json:"rates,omitempty"` // by tensor name: factor of its learning rate; others have 1
 
-	Evaluates bool `json:"evaluates,omitempty"` // the program answers "evaluate"
+	Evaluates bool `json:"evaluates,omitempty"`   // the program answers "evaluate"
+	Takes     bool `json:"takes_steps,omitempty"` // the program answers "steps"
 }
 
 // Values returns the number of parameters.

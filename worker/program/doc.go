@@ -40,8 +40,23 @@
 // 53 bits, so that every JSON parser reads it exactly. "loss":null means that the loss is not a
 // number.
 //
-//	{"id":4,"ask":"evaluate"}
-//	{"id":4,"loss":0.29,"accuracy":0.91,"examples":10000}
+//	{"id":4,"ask":"steps","slot":2,"sequence":0,"rule":"adamw","momentum":0,"betas":[0.9,0.999],"epsilon":1e-8,"clip_norm":1,
+//	 "groups":[0,1],"decays":[0.1,0],"units":[0.001,0.001],
+//	 "batches":[{"version":1888,"seed":1893027461920,"indices":[5,17],"rates":[0.001,0.001]},…]}
+//	{"id":4,"loss":0.31,"examples":32}
+//
+// A program whose description has "takes_steps" gets this question in place of that for a gradient,
+// in runs with local steps. (On one line; so are all.) The program takes a step of the rule along
+// the gradient of each batch, in order, on a copy of the parameters and with a state of the rule
+// that begins at zero. Package kernels has the formulas: the bias corrections of Adam count from the
+// first of these steps. groups says, for each tensor, to which group it belongs; weight decay, the
+// learning rate of each batch, and unit are by group. A gradient whose norm, over all tensors, is
+// longer than clip_norm is scaled down to that; 0 allows any. Then the program overwrites the
+// gradients in memory with the way back, (start − end) / unit, or 0 where the unit is 0, and answers
+// with the mean of the losses, each before its step. What was said of gradients holds here too.
+//
+//	{"id":5,"ask":"evaluate"}
+//	{"id":5,"loss":0.29,"accuracy":0.91,"examples":10000}
 //
 // The answer has the loss and the accuracy of the parameters, on examples that are not trained on.
 // Either may be left out. A program whose description does not have "evaluates" does not get this

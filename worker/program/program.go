@@ -143,8 +143,14 @@ func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Reque
 	if err != nil {
 		return 0, 0, fmt.Errorf("ask %s for a gradient: %w", p.name, err)
 	}
+	return p.gradient(a, grads, len(r.Indices))
+}
+
+// gradient takes the gradient that the program has answered with. drawn is the number of the
+// examples that were named to it.
+func (p *Program) gradient(a answer, grads []float32, drawn int) (loss float64, examples int, err error) {
 	if a.Examples == 0 {
-		a.Examples = len(r.Indices)
+		a.Examples = drawn
 	}
 	if a.Examples < 1 {
 		return 0, 0, p.fail(fmt.Errorf(`ask %s for a gradient: it does not say of how many "examples"`, p.name))

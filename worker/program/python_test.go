@@ -13,7 +13,7 @@ import (
 )
 
 // inPython starts a program that begins with source and then calls kintsugi.py.
-func inPython(t *testing.T, source string) (*program.Program, error) {
+func inPython(t testing.TB, source string) (*program.Program, error) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -162,7 +162,7 @@ kintsugi.run("net", [("w", (2,))], lambda params, seed: None, gradient, evaluate
 }
 
 // withPyTorch skips a test if there is no PyTorch.
-func withPyTorch(t *testing.T) {
+func withPyTorch(t testing.TB) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run() != nil {

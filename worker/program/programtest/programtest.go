@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -27,6 +29,21 @@ type Question struct {
 	Version  kintsugi.Step
 	Sequence uint32
 	Indices  []int
+	Local          // of the question "steps"
+}
+
+// Local are the local steps of a question.
+type Local struct {
+	Rule          string
+	Momentum      float32
+	ClipNorm      float64 `json:"clip_norm"`
+	Groups        []int
+	Decays, Units []float32
+	Batches       []struct {
+		Version kintsugi.Step
+		Indices []int
+		Rates   []float32
+	}
 }
 
 // Program answers questions.
@@ -135,6 +152,8 @@ func (p *Program) Serve() error {
 			if p.Spoil != nil {
 				p.Spoil(q, p.Grads())
 			}
+		case "steps":
+			fields["loss"], fields["examples"] = p.take(q)
 		case "evaluate":
 			fields["loss"], fields["accuracy"], fields["examples"] = Gradient(nil, p.Params(), []int{4}), 0.5, 1
 		}
@@ -162,4 +181,46 @@ func Gradient(grads, params []float32, indices []int) (loss float64) {
 		}
 	}
 	return loss
+}
+
+// take takes the local steps of a question, with momentum.
+func (p *Program) take(q Question) (loss float64, examples int) {
+	if q.Rule != kernels.Momentum.String() {
+		panic("local steps with " + q.Rule)
+	}
+	w, g, m := slices.Clone(p.Params()), make([]float32, len(p.Params())), make([]float32, len(p.Params()))
+	each := func(f func(lo, hi, group int)) {
+		lo := 0
+		for t, x := range p.About.Tensors {
+			f(lo, lo+x.Values(), q.Groups[t])
+			lo += x.Values()
+		}
+	}
+	for i, b := range q.Batches {
+		loss += Gradient(g, w, b.Indices) / float64(len(q.Batches))
+		examples += len(b.Indices)
+		if p.Spoil != nil {
+			q.Version = q.Batches[i].Version
+			p.Spoil(q, g)
+		}
+		squared, scale := 0.0, float32(1)
+		each(func(lo, hi, _ int) { squared += kernels.SquaredNorm(g[lo:hi]) })
+		if q.ClipNorm > 0 && squared > q.ClipNorm*q.ClipNorm {
+			scale = float32(q.ClipNorm / math.Sqrt(squared))
+		}
+		each(func(lo, hi, group int) {
+			for j := lo; j < hi; j++ {
+				m[j] = float32(q.Momentum*m[j]) + (float32(scale*g[j]) + float32(q.Decays[group]*w[j]))
+				w[j] -= float32(b.Rates[group] * m[j])
+			}
+		})
+	}
+	each(func(lo, hi, group int) {
+		for j := lo; j < hi; j++ {
+			if p.Grads()[j] = 0; q.Units[group] != 0 {
+				p.Grads()[j] = (p.Params()[j] - w[j]) / q.Units[group]
+			}
+		}
+	})
+	return loss, examples
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/local"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
 // Runs whose workers take several local steps before they push what came of them.
@@ -49,7 +50,7 @@ func (s *Settings) LeastTime() time.Duration {
 }
 
 // locally returns a function that takes local steps along the gradients of another one, which m
-// computes: on the GPU of m, if that has one.
+// computes: on the GPU of m, or in its program, if that can.
 func (p *Problem) locally(s *Settings, gradient worker.Gradient, m io.Closer) (worker.Gradient, error) {
 	schedule, err := s.schedule()
 	if err != nil {
@@ -57,6 +58,9 @@ func (p *Problem) locally(s *Settings, gradient worker.Gradient, m io.Closer) (w
 	}
 	p.Layers = nil // nothing is final before the last local step
 	plan, rule := s.plan(schedule, p.Layout), kernels.Rule(schedule.Rule)
+	if running, ok := m.(*program.Program); ok && running.Takes() {
+		return p.Program.steps(s, running, &plan, rule, p.Layout), nil
+	}
 	if g, ok := m.(GPUModel); ok {
 		trainer, err := gpuengine.NewLocal(g.Engine, rule, p.batch)
 		if err != nil {

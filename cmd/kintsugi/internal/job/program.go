@@ -210,8 +210,13 @@ func (m *Program) compute(ctx context.Context, s *Settings) (worker.Gradient, io
 	return m.gradient(s, running), running, nil
 }
 
+// sampler draws the batches of a run.
+func (m *Program) sampler(s *Settings) data.Sampler {
+	return data.Sampler{N: max(1, m.About.Examples), Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
+}
+
 func (m *Program) gradient(s *Settings, running *program.Program) worker.Gradient {
-	sampler := data.Sampler{N: max(1, m.About.Examples), Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
+	sampler := m.sampler(s)
 	var indices []int
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		r := program.Request{ID: id, Seed: sampler.Seed64(id.Slot, id.Version, id.Sequence)}
