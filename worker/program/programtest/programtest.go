@@ -29,7 +29,7 @@ type Question struct {
 	Version  kintsugi.Step
 	Sequence uint32
 	Indices  []int
-	Local          // of the question "steps"
+	Local    // of the question "steps"
 }
 
 // Local are the local steps of a question.

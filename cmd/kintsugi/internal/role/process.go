@@ -142,11 +142,13 @@ func withIndex(what string) func(*Process, *pflag.FlagSet) {
 	}
 }
 
-// place checks --index against the number of places.
+// place checks --index against the number of places, and takes the GPU of that place if GPUs are
+// wanted.
 func (p *Process) place(what string, n int) error {
 	if p.Index < 0 || p.Index >= n {
 		return fmt.Errorf("%w: --index %d: the run has %d %ss, numbered from 0", kintsugi.ErrUsage, p.Index, n, what)
 	}
+	p.ShareGPUs(p.Index)
 	return nil
 }
 

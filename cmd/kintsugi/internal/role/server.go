@@ -58,7 +58,6 @@ func runServer(ctx context.Context, p *Process) error {
 	if err := cmp.Or(p.place("server", p.Servers), checkListen(p.Listen)); err != nil {
 		return err
 	}
-	p.ShareGPUs(p.Index)
 	prob, err := job.Describe(&p.Settings)
 	if err != nil {
 		return err

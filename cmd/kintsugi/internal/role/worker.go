@@ -58,7 +58,6 @@ func runWorker(ctx context.Context, p *Process) error {
 	if err := p.place("worker", p.Workers); err != nil {
 		return err
 	}
-	p.ShareGPUs(p.Index)
 	lib, err := job.UseBLAS(&p.Settings)
 	if err != nil {
 		return err
