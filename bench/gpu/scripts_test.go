@@ -78,6 +78,7 @@ func TestTheTableHasEachRowThatWaits(t *testing.T) {
 		}
 		fmt.Fprintf(&cub, "%s %30.3f ms\n", name, 2.5)
 	}
+	torch.WriteString("trained program: \"final_loss\":2.5,\n")
 	const clean = "========= SUMMARY: 0 errors\nPASS\n"
 	full := t.TempDir()
 	write(t, full, map[string]string{

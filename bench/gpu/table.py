@@ -42,7 +42,7 @@ class Table:
             return "\n".join((f / f"{part}.txt").read_text(encoding="utf-8", errors="replace") for f in folders if (f / f"{part}.txt").exists())
 
         self.ours, self.torch, self.cub = benchmarks(text("bench")), times(text("torch")), times(text("cub"))
-        self.tested, self.trained, self.sanitized = text("tests"), text("train"), text("sanitize")
+        self.tested, self.trained, self.sanitized = text("tests"), text("train") + "\n" + text("torch"), text("sanitize")
         self.counts, self.row = {"yes": 0, "no": 0, "missing": 0}, ""
 
     def line(self, row, figure, measured, bound="", goal="", reached=None):
@@ -155,6 +155,8 @@ class Table:
             killed, calm = losses.get(f"{model}-killed"), losses.get(f"{model}-calm")
             measured = killed and calm and f"loss {killed}"
             self.line("cnn and charlm train through a killed server", model, measured, f"a calm run's: {calm}" if calm else "", "equal", killed == calm)
+        loss = losses.get("program")
+        self.line("A program in PyTorch takes local steps on the GPU, through a killed server", "gpt.py", loss and f"loss {loss}", "", "it ends", loss and True)
         for tool in ("memcheck", "racecheck", "synccheck"):
             log = re.search(rf"^=== compute-sanitizer {tool}$(.*?)(?=^===[^=]|\Z)", self.sanitized, re.M | re.S)
             summary = log and re.search(r"SUMMARY: (.*)", log[1])
