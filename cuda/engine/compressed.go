@@ -115,11 +115,14 @@ func (c *Compressed) Gradient(ctx context.Context, params []float32, id kintsugi
 		sum, _, err = c.e.compute(ctx, params, nil, true, b)
 		return err
 	})
-	return sum / float64(len(b.Y)), err
+	if err != nil {
+		return 0, err
+	}
+	return sum / float64(len(b.Y)), nil
 }
 
-// Local encodes what local steps come to. take takes them, on this engine, and leaves it on the
-// GPU. Otherwise Local is as Gradient.
+// Local encodes the pseudo-gradient of local steps. take takes them with a trainer of NewLocal on the
+// same engine, and leaves it on the GPU. Otherwise Local is as Gradient.
 func (c *Compressed) Local(id kintsugi.PushID, take func() error) error {
 	return c.encode(id, func() error {
 		c.e.final = nil // no gradient of a local step is encoded
