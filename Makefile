@@ -42,10 +42,8 @@ test: ## run all tests (PKG=packages TESTFLAGS=flags, here and below)
 	$(GO) test -timeout 10m $(TESTFLAGS) $(PKG)
 
 .PHONY: race
-race: ## run all tests under the race detector; needs a C compiler
-# By default, a process under the detector sleeps a second before it ends, so that other threads may still report. Tests
-# that start processes would wait for each of them.
-	CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 $${GORACE:-}" $(GO) test -race -timeout 20m $(TESTFLAGS) $(PKG)
+race: ## run all tests under the race detector, in all processes that they start; needs a C compiler
+	GO=$(GO) .ci/race -timeout 20m $(TESTFLAGS) $(PKG)
 
 .PHONY: nocgo
 nocgo: ## build and test as on a machine without a C compiler
