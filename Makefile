@@ -43,7 +43,7 @@ test: ## run all tests (PKG=packages TESTFLAGS=flags, here and below)
 
 .PHONY: race
 race: ## run all tests under the race detector, in all processes that they start; needs a C compiler
-	GO=$(GO) .ci/race -timeout 20m $(TESTFLAGS) $(PKG)
+	.ci/race $(GO) test -race -timeout 20m $(TESTFLAGS) $(PKG)
 
 .PHONY: nocgo
 nocgo: ## build and test as on a machine without a C compiler
@@ -212,12 +212,13 @@ model: ## look at every order of events of the models in docs/model with Spin (F
 	look next HC4 -DN=4 -DF=2 -DSTAY=1
 
 .PHONY: soak
-soak: build ## simulate many seeds (SEEDS=50000), kill 300 processes in every state, 200 of them of chains, draw 200 runs, cut hosts off, then repeat the tests in random order (COUNT=10)
+soak: build ## simulate many seeds (SEEDS=50000), kill 300 processes in every state, 200 of them of chains, draw 200 runs, and 50 under the race detector, cut hosts off, then repeat the tests in random order (COUNT=10)
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestSoak$$' -args -seeds $(SEEDS) -result testdata/soak.txt
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestWhatWorkersSeeIsInOrder$$' -args -seeds 1000
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestStormsOfRealShells$$' -args -seeds 2000
 	bin/kintsugi bench kills --kills 100 --seed 2
 	bin/kintsugi bench drawn --runs 200 --seed 1
+	.ci/race $(GO) run -race ./cmd/kintsugi bench drawn --runs 50 --seed 2
 	$(MAKE) survive
 	$(GO) test -count $(COUNT) -shuffle on -timeout 120m $(TESTFLAGS) $(PKG)
 
