@@ -49,7 +49,8 @@ type DrawnRow struct {
 type drawnResult struct {
 	summary     record.Summary
 	interrupted bool
-	damaged     int // places in its checkpoint
+	damaged     int      // places in its checkpoint
+	crashes     []string // of its processes, which were no faults of the run
 	bits        string
 }
 
@@ -127,6 +128,7 @@ func (d *Drawn) broken(got drawnResult) (list []string) {
 	if got.damaged > 0 {
 		list = append(list, fmt.Sprintf("its checkpoint has %d damaged places", got.damaged))
 	}
+	list = append(list, got.crashes...)
 	if !d.keepsSteps() || got.interrupted {
 		return list
 	}
@@ -204,6 +206,9 @@ func (cfg *DrawnConfig) run(ctx context.Context, out string, d *Drawn) (got draw
 		return got, nil, err
 	}
 	got.summary = run.Summary
+	if got.crashes, err = record.Crashes(out); err != nil {
+		return got, nil, err
+	}
 	got.bits, got.damaged, err = lastSaved(ctx, out)
 	return got, nil, err
 }

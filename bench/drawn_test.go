@@ -81,6 +81,7 @@ func TestWhatADrawnRunPromises(t *testing.T) {
 		"it ended early":                     {&sync, with(func(s *record.Summary) { s.Steps = 70 }), "it ended at step 70 of 80: " + kintsugi.AllSteps, true},
 		"it ended otherwise":                 {&sync, with(func(s *record.Summary) { s.Reason = "enough" }), "it ended at step 80 of 80: enough", true},
 		"a damaged checkpoint":               {&sync, drawnResult{summary: calm, damaged: 2}, "its checkpoint has 2 damaged places", true},
+		"a process that crashed":             {&sync, drawnResult{summary: calm, crashes: []string{"worker-0.log: panic: no"}}, "worker-0.log: panic: no", true},
 		"steps taken back":                   {&sync, failed(back), "the failure of server/0 at step 40 took back 3 steps", true},
 		"steps taken back as all died":       {&sync, interrupted(failed(back)), "", true},
 		"steps taken back with the host":     {but(func(d *Drawn) { d.loses = true }), failed(back), "", true},

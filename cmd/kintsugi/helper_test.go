@@ -160,8 +160,18 @@ func quadratic(steps int, more ...string) []string {
 	}, more...)
 }
 
-// newDir returns the path of a run folder that does not exist yet.
-func newDir(t *testing.T) string { return filepath.Join(t.TempDir(), "run") }
+// newDir returns the path of a run folder that does not exist yet. When the test ends, none of the
+// processes of its run may have crashed: the run would have gone on without it.
+func newDir(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	t.Cleanup(func() {
+		if crashes, err := record.Crashes(dir); len(crashes) > 0 || err != nil {
+			t.Errorf("processes of a run have crashed: %s; error %v", strings.Join(crashes, "; "), err)
+		}
+	})
+	return dir
+}
 
 // readRun reads a run folder.
 func readRun(t *testing.T, dir string) *record.Run {

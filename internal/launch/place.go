@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // place holds the processes of one part, one after the other. It belongs to the goroutine of
@@ -133,13 +135,6 @@ func (p *place) said() [][]byte {
 	return bytes.Split(bytes.TrimRight(text[:n], "\n"), []byte("\n"))
 }
 
-// crash returns the index of the line in which Go's runtime says why it ends the process, or -1.
-func crash(lines [][]byte) int {
-	return slices.IndexFunc(lines, func(l []byte) bool {
-		return bytes.HasPrefix(l, []byte("panic: ")) || bytes.HasPrefix(l, []byte("fatal error: ")) || bytes.HasPrefix(l, []byte("runtime: out of memory"))
-	})
-}
-
 // tail returns the end of the last life's output, for the end of an error. If Go's runtime crashed,
 // it returns the beginning of the crash report instead, which has the reason.
 func (p *place) tail() string {
@@ -148,7 +143,7 @@ func (p *place) tail() string {
 	if lines == nil {
 		return "its log is " + p.logPath
 	}
-	if i := crash(lines); i >= 0 {
+	if i := slices.IndexFunc(lines, record.Crashed); i >= 0 {
 		lines, part = lines[i:min(len(lines), i+maxLines)], "crash"
 	} else {
 		lines = lines[max(0, len(lines)-maxLines):]
@@ -165,7 +160,7 @@ func (p *place) tail() string {
 func (p *place) words() string {
 	const most = 300 // limit in bytes, as the line is shown in tables
 	lines := p.said()
-	i := crash(lines)
+	i := slices.IndexFunc(lines, record.Crashed)
 	if i < 0 {
 		i = len(lines) - 1
 		for ; i >= 0 && !bytes.HasPrefix(lines[i], []byte("kintsugi: ")); i-- {
