@@ -62,17 +62,6 @@ func initial(t testing.TB, d *model.Description) []float32 {
 	return modeltest.Params(t, d, 1)
 }
 
-// distance returns ‖a − b‖ / ‖b‖.
-func distance(a, b []float32) float64 {
-	diff, norm := 0.0, 0.0
-	for i := range a {
-		d := float64(a[i]) - float64(b[i])
-		diff += d * d
-		norm += float64(b[i]) * float64(b[i])
-	}
-	return math.Sqrt(diff / norm)
-}
-
 var (
 	images = model.Input{Channels: 2, Height: 9, Width: 10, Classes: 5}
 	tokens = model.Input{Channels: 1, Height: 1, Width: 7, Classes: 11, Sequence: true}
@@ -160,7 +149,7 @@ func compare(t *testing.T, d *model.Description, e *engine.Engine, params []floa
 	if err != nil {
 		t.Fatal(err)
 	}
-	if far := distance(got, want); !(far <= most) || !(math.Abs(loss-wantLoss) <= most*wantLoss) {
+	if far := modeltest.Distance(got, want); !(far <= most) || !(math.Abs(loss-wantLoss) <= most*wantLoss) {
 		t.Errorf("%s: the gradient is %.2g from the host's, relatively, and the loss %v from %v; want at most %g", e, far, loss, wantLoss, most)
 	}
 }
@@ -207,9 +196,6 @@ func TestALargeBatchIsComputedInPieces(t *testing.T) {
 // Whichever allocation fails, the gradient returns the error, and the next one, for which there is
 // memory, is as if nothing had happened.
 func TestAGradientWithoutMemoryHarmsNoOther(t *testing.T) {
-	if emulate.OnGPU() {
-		t.Skip("only the emulation can be made to run out of memory; run it without -real")
-	}
 	c := models["pool and noise"]
 	d, err := model.Describe("test", c.in, model.Defaults{}, c.layers...)
 	if err != nil {
@@ -220,30 +206,44 @@ func TestAGradientWithoutMemoryHarmsNoOther(t *testing.T) {
 	if _, err := open(t, d, engine.Options{}).Gradient(params, want, many); err != nil {
 		t.Fatal(err)
 	}
-	for most := 0; ; most++ {
+	withoutMemory(t, 5, func() func() error {
 		e := open(t, d, engine.Options{})
 		for range 2 { // the larger batch has other arrays than a program
 			if _, err := e.Gradient(params, got, few); err != nil {
 				t.Fatal(err)
 			}
 		}
+		return func() error {
+			_, err := e.Gradient(params, got, many)
+			return err
+		}
+	}, got, want)
+}
+
+// withoutMemory calls what begin returns, with memory for 0, 1, 2 … allocations, until it returns no
+// error, which at least so many must take. After each error it is called again, with memory, and
+// must leave want in got.
+func withoutMemory(t *testing.T, least int, begin func() func() error, got, want []float32) {
+	t.Helper()
+	if emulate.OnGPU() {
+		t.Skip("only the emulation can be made to run out of memory; run it without -real")
+	}
+	for most := 0; ; most++ {
+		f := begin()
 		t.Setenv(emulate.Allocations, fmt.Sprint(most))
-		_, failed := e.Gradient(params, got, many)
+		failed := f()
 		t.Setenv(emulate.Allocations, "")
 		if failed != nil && !strings.Contains(failed.Error(), "(2)") {
 			t.Fatalf("with %d allocations: error %v; want that there is no memory", most, failed)
 		}
-		if _, err := e.Gradient(params, got, many); err != nil {
+		if err := f(); err != nil {
 			t.Fatalf("after one with %d allocations: %v", most, err)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("after one with %d allocations the gradient has other bits", most)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
 		if failed == nil {
-			if most < 5 {
+			if most < least {
 				t.Errorf("%d allocations are enough: this shows nothing", most)
 			}
 			return

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -133,7 +132,7 @@ func TestLocalStepsOnTheGPUHaveTheBitsOfTheHosts(t *testing.T) {
 					t.Errorf("version %d: loss %v of %d examples, want %v of 6", v, loss, examples, wantLoss[v])
 				}
 				if !slices.Equal(got, want[v]) {
-					t.Errorf("version %d: a gradient at a distance of %g", v, distance(got, want[v]))
+					t.Errorf("version %d: a gradient at a distance of %g", v, modeltest.Distance(got, want[v]))
 				}
 			}
 			if n := 3*versions - 2; e.Replayed() != n { // all but the first with parameters of the host, and the first without
@@ -227,18 +226,15 @@ func TestLocalStepsAreEncodedAsOnTheHost(t *testing.T) {
 // Whichever allocation fails, a trainer or its first exchange returns the error, and another one,
 // for which there is memory, is as if nothing had happened.
 func TestLocalStepsWithoutMemoryHarmNoOthers(t *testing.T) {
-	if emulate.OnGPU() {
-		t.Skip("only the emulation can be made to run out of memory; run it without -real")
-	}
 	d, in, l := odd(t)
 	p, batch, params, id := plan(2, 0.05), batches(in, 2), initial(t, d), kintsugi.PushID{}
 	got, want := make([]float32, l.Values), make([]float32, l.Values)
 	if _, _, err := onHost(t, d, l, kernels.Adam, p, batch)(t.Context(), params, want, id); err != nil {
 		t.Fatal(err)
 	}
-	for most := 0; ; most++ {
+	withoutMemory(t, 12, func() func() error {
 		e := open(t, d, engine.Options{})
-		exchange := func() error {
+		return func() error {
 			trainer, err := engine.NewLocal(e, kernels.Adam, batch)
 			if err == nil {
 				_, _, err = p.Take(t.Context(), trainer, params, id)
@@ -248,26 +244,5 @@ func TestLocalStepsWithoutMemoryHarmNoOthers(t *testing.T) {
 			}
 			return err
 		}
-		t.Setenv(emulate.Allocations, fmt.Sprint(most))
-		failed := exchange()
-		t.Setenv(emulate.Allocations, "")
-		if failed != nil && !strings.Contains(failed.Error(), "(2)") {
-			t.Fatalf("with %d allocations: error %v; want that there is no memory", most, failed)
-		}
-		if err := exchange(); err != nil {
-			t.Fatalf("after one with %d allocations: %v", most, err)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("after one with %d allocations the gradient has other bits", most)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if failed == nil {
-			if most < 12 {
-				t.Errorf("%d allocations are enough: this shows nothing", most)
-			}
-			return
-		}
-	}
+	}, got, want)
 }

@@ -104,7 +104,7 @@ func TestFactorsAreRoundedWhereThatIsAskedFor(t *testing.T) {
 		least := 1e-5
 		for _, o.Precision = range []cuda.Precision{cuda.TF32, cuda.BF16} {
 			e := open(t, d, o)
-			far := distance(gradients(t, e, params, b, 3), exact)
+			far := modeltest.Distance(gradients(t, e, params, b, 3), exact)
 			if far < least {
 				t.Errorf("%v: the gradient is %.2g from that of float32, want at least %.2g", e, far, least)
 			}

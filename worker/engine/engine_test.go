@@ -96,7 +96,7 @@ func check(t *testing.T, d *model.Description, params []float32, batches ...mode
 			}
 			if i == 0 {
 				want = append(want, grads)
-			} else if far := distance(grads, want[j]); !(far <= 3e-6) {
+			} else if far := modeltest.Distance(grads, want[j]); !(far <= 3e-6) {
 				t.Errorf("%s: the gradient of %d examples is %.2g from Host's, relatively; want at most 3e-6", e, b.N, far)
 			}
 		}
@@ -200,17 +200,6 @@ func differs(a, b []float32) int {
 	return -1
 }
 
-// distance returns ‖a − b‖ / ‖b‖.
-func distance(a, b []float32) float64 {
-	diff, norm := 0.0, 0.0
-	for i := range a {
-		d := float64(a[i]) - float64(b[i])
-		diff += d * d
-		norm += float64(b[i]) * float64(b[i])
-	}
-	return math.Sqrt(diff / norm)
-}
-
 // TestTheEngineAgreesWithGorgonia compares whole gradients of the models at their real size.
 func TestTheEngineAgreesWithGorgonia(t *testing.T) {
 	race.Skip(t)
@@ -241,7 +230,7 @@ func TestTheEngineAgreesWithGorgonia(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if far := distance(got, want); !(far <= 1e-5) {
+			if far := modeltest.Distance(got, want); !(far <= 1e-5) {
 				t.Errorf("%s, %s: the gradients are %.2g apart, relatively; want at most 1e-5", name, e, far)
 			}
 			if !(math.Abs(loss-wantLoss) <= 1e-5*wantLoss) {

@@ -95,7 +95,7 @@ func TestCharlmIsWhatGorgoniaComputes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := distance(got, want); !(e <= 1e-5) || math.Abs(loss-wantLoss) > 1e-6 {
+	if e := modeltest.Distance(got, want); !(e <= 1e-5) || math.Abs(loss-wantLoss) > 1e-6 {
 		t.Errorf("gradients differ by %.2g, relatively; losses are %v and %v", e, loss, wantLoss)
 	}
 }

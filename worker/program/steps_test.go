@@ -8,6 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker/local"
+	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
@@ -142,27 +143,13 @@ func takesTheStepsOfItsWorker(t *testing.T, p *program.Program) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if far := distance(got, want); !(far < 1e-5) || math.Abs(loss-wantLoss) > 1e-5 || examples != wantExamples {
+			if far := modeltest.Distance(got, want); !(far < 1e-5) || math.Abs(loss-wantLoss) > 1e-5 || examples != wantExamples {
 				t.Errorf("%v, clip %v: the way back is %.2g from that of the worker, relatively; loss %v of %d examples, want %v of %d", rule, clip, far, loss, examples, wantLoss, wantExamples)
 			}
 		}
 	}
 	x := program.Steps{Rule: kernels.SGD, Groups: groups, Decays: []float32{0, 0}, Units: []float32{0, 0}, Batches: []program.StepBatch{{Indices: []int{1}, Rates: []float32{0, 0}}}}
-	if _, _, err := p.Take(t.Context(), params, got, &x); err != nil || distance(got, make([]float32, l.Values)) != 0 {
+	if _, _, err := p.Take(t.Context(), params, got, &x); err != nil || modeltest.Distance(got, make([]float32, l.Values)) != 0 {
 		t.Errorf("without a learning rate it comes to %v, %v", got, err)
 	}
-}
-
-// distance returns ‖a − b‖ relative to ‖b‖, or ‖a‖ if that is 0.
-func distance(a, b []float32) float64 {
-	diff, norm := 0.0, 0.0
-	for i := range a {
-		d := float64(a[i]) - float64(b[i])
-		diff += d * d
-		norm += float64(b[i]) * float64(b[i])
-	}
-	if norm == 0 {
-		norm = 1
-	}
-	return math.Sqrt(diff / norm)
 }

@@ -260,3 +260,17 @@ func RandomBatch(in model.Input, n int, seed uint64) model.Batch {
 	}
 	return b
 }
+
+// Distance returns ‖a − b‖ / ‖b‖, or ‖a‖ if b is 0.
+func Distance(a, b []float32) float64 {
+	diff, norm := 0.0, 0.0
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		diff += d * d
+		norm += float64(b[i]) * float64(b[i])
+	}
+	if norm == 0 {
+		return math.Sqrt(diff)
+	}
+	return math.Sqrt(diff / norm)
+}
