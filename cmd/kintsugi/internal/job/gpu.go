@@ -28,23 +28,19 @@ const (
 // GPU is a parsed --device.
 type GPU struct {
 	Wanted    bool
-	Ordinal   int  // the first that can be used, if none is named
-	any       bool // none is named
+	Ordinal   int
+	unnamed   bool // each process takes the next one that can be used: see of. Not wanted and unnamed: auto
 	products  gpuengine.Products
 	precision cuda.Precision
 }
 
-// ParseDevice parses --device. auto means a GPU if the program was built with GPU support and a GPU
-// can be used.
+// ParseDevice parses --device. It looks for no GPU: that begins with loading a driver, which takes
+// time that a server which comes back does not have.
 func ParseDevice(s string) (GPU, error) {
 	unknown := fmt.Errorf("%w: --device %q is unknown; use %s", kintsugi.ErrUsage, s, deviceForms)
 	switch s {
 	case "auto":
-		usable, err := cuda.List("")
-		if err != nil {
-			return GPU{products: gpuengine.Fastest}, nil
-		}
-		return GPU{Wanted: true, Ordinal: usable[0], any: true, products: gpuengine.Fastest}, nil
+		return GPU{unnamed: true, products: gpuengine.Fastest}, nil
 	case "cpu":
 		return GPU{}, nil
 	}
@@ -53,10 +49,7 @@ func ParseDevice(s string) (GPU, error) {
 	if !ok {
 		return GPU{}, unknown
 	}
-	g := GPU{Wanted: true, Ordinal: ordinal, any: name == "cuda", products: gpuengine.Fastest}
-	if usable, err := cuda.List(""); g.any && err == nil {
-		g.Ordinal = usable[0]
-	}
+	g := GPU{Wanted: true, Ordinal: ordinal, unnamed: name == "cuda", products: gpuengine.Fastest}
 	for more {
 		var option string
 		option, options, more = strings.Cut(options, ",")
@@ -76,24 +69,17 @@ func ParseDevice(s string) (GPU, error) {
 	return g, nil
 }
 
-// ShareGPUs has process number index of its role take a GPU, if the settings want one and name none:
-// each process takes the next of those that can be used.
-func (s *Settings) ShareGPUs(index int) {
-	s.Device, s.ServerDevice = shared(s.Device, index), shared(s.ServerDevice, index)
-}
-
-// shared returns --device with the number of the GPU that process number index takes.
-func shared(device string, index int) string {
-	g, err := ParseDevice(device)
-	if err != nil || !g.any {
-		return device
+// of returns the GPU of process number index of its role: the one that is named, or the next of those
+// that can be used. If there is none, auto wants none, and cuda the first, so that whoever opens it
+// says why it cannot be used.
+func (g GPU) of(index int) GPU {
+	if !g.unnamed {
+		return g
 	}
-	usable, err := cuda.List("")
-	if err != nil {
-		return device // whoever opens it says why it cannot be used
+	if usable, err := cuda.List(""); err == nil {
+		g.Wanted, g.Ordinal = true, usable[index%len(usable)]
 	}
-	_, options, _ := strings.Cut(device+",", ",")
-	return strings.TrimSuffix(fmt.Sprintf("cuda:%d,%s", usable[index%len(usable)], options), ",")
+	return g
 }
 
 // ParseGPU parses cuda, which is the first GPU, cuda:1 and so on.
@@ -121,7 +107,7 @@ func (s *Settings) checkDevice() error {
 	if err != nil {
 		return err
 	}
-	if s.Engine != "native" && g.Wanted && s.Device != "auto" {
+	if s.Engine != "native" && g.Wanted {
 		return fmt.Errorf("%w: --engine %s computes on the cpu only; leave it out, or --device %s", kintsugi.ErrUsage, s.Engine, s.Device)
 	}
 	if !s.Elsewhere.Gradients {
@@ -132,7 +118,7 @@ func (s *Settings) checkDevice() error {
 	if g, err = ParseServerDevice(s.ServerDevice); err != nil {
 		return err
 	}
-	if k := s.Protects().Running; g.Wanted && k != nil && k.onHost() {
+	if k := s.Protects().Running; k != nil && k.onHost() && g.of(s.Place).Wanted {
 		return fmt.Errorf("%w: --recovery %s: increments, half and counts of accesses are for servers on the host; leave out --server-device %s, or use a plain scar", kintsugi.ErrUsage, s.Recovery, s.ServerDevice)
 	}
 	if s.Elsewhere.Steps {
@@ -143,10 +129,10 @@ func (s *Settings) checkDevice() error {
 
 // Check returns a usage error if a GPU was named and cannot be used.
 func (g GPU) Check(flag, value string) error {
-	if !g.Wanted || value == "auto" {
+	if !g.Wanted {
 		return nil
 	}
-	err := cuda.Usable("", g.Ordinal)
+	err := cuda.Usable("", g.of(0).Ordinal)
 	if err == nil && g.products == gpuengine.CuBLAS {
 		_, err = cuda.FindBLAS("")
 	}
@@ -164,7 +150,7 @@ func (s *Settings) ServerDevices() (device kernels.Device, accelerator kernels.A
 		return nil, nil, "", err
 	}
 	g, err := ParseServerDevice(s.ServerDevice)
-	if err != nil || !g.Wanted {
+	if g = g.of(s.Place); err != nil || !g.Wanted {
 		return device, nil, device.Name(), err
 	}
 	gpu, err := cuda.Open("", g.Ordinal)
@@ -312,10 +298,10 @@ func (p *Problem) Encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, 
 // DeviceName names, for the records, what computes the gradients and the steps.
 func (s *Settings) DeviceName() string {
 	name := func(g GPU, err error) string {
-		if err != nil || !g.Wanted {
+		if g = g.of(0); err != nil || !g.Wanted {
 			return "cpu"
 		}
-		if usable, _ := cuda.List(""); g.any && len(usable) > 1 {
+		if usable, _ := cuda.List(""); g.unnamed && len(usable) > 1 {
 			return fmt.Sprintf("cuda, %d GPUs", len(usable))
 		}
 		return fmt.Sprintf("cuda:%d", g.Ordinal)

@@ -14,15 +14,16 @@ import (
 func TestDevicesAreWritten(t *testing.T) {
 	for s, want := range map[string]GPU{
 		"cpu":                {},
-		"cuda":               {Wanted: true, any: true, products: engine.Fastest},
+		"auto":               {unnamed: true, products: engine.Fastest},
+		"cuda":               {Wanted: true, unnamed: true, products: engine.Fastest},
 		"cuda:3":             {Wanted: true, Ordinal: 3, products: engine.Fastest},
-		"cuda,tf32":          {Wanted: true, any: true, precision: cuda.TF32, products: engine.Fastest},
-		"cuda,bf16":          {Wanted: true, any: true, precision: cuda.BF16, products: engine.Fastest},
+		"cuda,tf32":          {Wanted: true, unnamed: true, precision: cuda.TF32, products: engine.Fastest},
+		"cuda,bf16":          {Wanted: true, unnamed: true, precision: cuda.BF16, products: engine.Fastest},
 		"cuda:1,tf32":        {Wanted: true, Ordinal: 1, precision: cuda.TF32, products: engine.Fastest},
-		"cuda,ptx":           {Wanted: true, any: true},
-		"cuda,ptx,bf16":      {Wanted: true, any: true, precision: cuda.BF16},
+		"cuda,ptx":           {Wanted: true, unnamed: true},
+		"cuda,ptx,bf16":      {Wanted: true, unnamed: true, precision: cuda.BF16},
 		"cuda:2,cublas,tf32": {Wanted: true, Ordinal: 2, precision: cuda.TF32, products: engine.CuBLAS},
-		"cuda,bf16,cublas":   {Wanted: true, any: true, precision: cuda.BF16, products: engine.CuBLAS},
+		"cuda,bf16,cublas":   {Wanted: true, unnamed: true, precision: cuda.BF16, products: engine.CuBLAS},
 	} {
 		if got, err := ParseDevice(s); err != nil || got != want {
 			t.Errorf("%q is %+v, error %v; want %+v", s, got, err, want)

@@ -338,7 +338,7 @@ func (p *Problem) model(s *Settings, threads int, layers *worker.Layers) (model.
 	if err != nil {
 		return nil, err
 	}
-	if g.Wanted {
+	if g = g.of(s.Place); g.Wanted {
 		return openGPU(p.Desc, g)
 	}
 	lib, err := openBLAS(s)

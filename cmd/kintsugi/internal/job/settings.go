@@ -84,6 +84,10 @@ type Settings struct {
 	// What processes on other hosts compute: a file of settings is for all roles, and this host may
 	// not have their GPUs.
 	Elsewhere struct{ Gradients, Steps bool }
+
+	// Place is the number of this process in its role, by which it takes a GPU. It is no setting of
+	// a run.
+	Place int
 }
 
 // Register adds a flag for every setting.

@@ -142,13 +142,12 @@ func withIndex(what string) func(*Process, *pflag.FlagSet) {
 	}
 }
 
-// place checks --index against the number of places, and takes the GPU of that place if GPUs are
-// wanted.
+// place takes the place of --index, if it is one of n.
 func (p *Process) place(what string, n int) error {
 	if p.Index < 0 || p.Index >= n {
 		return fmt.Errorf("%w: --index %d: the run has %d %ss, numbered from 0", kintsugi.ErrUsage, p.Index, n, what)
 	}
-	p.ShareGPUs(p.Index)
+	p.Place = p.Index
 	return nil
 }
 
