@@ -170,8 +170,19 @@ func build(edits []Edit) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	return path, compile(compiler, flags, files, path)
+	if _, failed := failures.Load(path); failed {
+		return "", errors.New("compile the emulation: an earlier test could not, and says why")
+	}
+	if err := compile(compiler, flags, files, path); err != nil {
+		failures.Store(path, true)
+		return "", err
+	}
+	return path, nil
 }
+
+// failures has the path of each text that could not be compiled: trying takes seconds, and every
+// test of a package would.
+var failures sync.Map
 
 type source struct{ name, text string }
 
