@@ -2,8 +2,8 @@
 // in kernels/sums.go. Sums are in 16 float64 lanes in order of the values, as lanes.cuh explains.
 //
 // A block takes one chunk, since its sum has one order. For each tile of 1024 values, all 256
-// threads load four values each and write their squares to shared memory; then threads 0 to 15 add
-// the squares to their lanes.
+// threads load four values each and write their squares to shared memory; then 16 threads of one
+// warp add the squares to their lanes, while the loads of the next tile are on their way.
 #include "lanes.cuh"
 
 struct Pair {
@@ -23,19 +23,34 @@ struct alignas(16) Tiles {
 	f64 square[2][TILE];
 };
 
+// A thread's four values of a tile.
+struct Loaded {
+	Four x, y; // y: only for a distance
+};
+
+DEVICE void fetch(const Pair &p, u64 i, Loaded &l) {
+	if (i >= p.n) return;
+	l.x = load(p.x, i);
+	if (p.y) l.y = load(p.y, i);
+}
+
 KERNEL(norms, NormArgs, THREADS) {
 	SHARED(Tiles, tiles);
 	const Pair p = a.pairs[BLOCK]; // a copy in registers, which no store can alias
+	// A multiprocessor has four schedulers, and warp w of a block is the work of number w mod 4. If
+	// the same warp of all blocks added, one scheduler would have much more to do than the others.
+	const u32 warp = THREAD / 32, adds = BLOCK / 4 % (THREADS / 32), l = THREAD % 32;
 	f64 lane = 0;
 	int turn = 0;
+	Loaded next = {};
+	fetch(p, 4 * THREAD, next);
 	for (u64 lo = 0; lo < p.n; lo += TILE, turn ^= 1) {
 		const u64 i = lo + 4 * THREAD;
 		if (i < p.n) {
-			Four x = load(p.x, i);
+			Four x = next.x;
 			if (p.y) {
-				const Four y = load(p.y, i);
 #pragma unroll
-				for (int e = 0; e < 4; e++) x.v[e] = sub(x.v[e], y.v[e]);
+				for (int e = 0; e < 4; e++) x.v[e] = sub(x.v[e], next.y.v[e]);
 			}
 			put(tiles.square[turn], place(4 * THREAD), x, x);
 		}
@@ -43,9 +58,10 @@ KERNEL(norms, NormArgs, THREADS) {
 		// would add squares that are not written yet, and the other threads, which do not add,
 		// could run ahead and overwrite a tile that is still being added up.
 		sync(); // the tile is full, and the one before it has been summed
-		if (THREAD < 16) add_lane<TILE>(lane, tiles.square[turn], THREAD, p.n - lo);
+		fetch(p, i + TILE, next);
+		if (warp == adds && l < 16) add_lane<TILE>(lane, tiles.square[turn], l, p.n - lo);
 	}
-	if (THREAD >= 32) return;
+	if (warp != adds) return;
 	lane = fold(lane);
-	if (THREAD == 0) *p.result = lane;
+	if (l == 0) *p.result = lane;
 }
