@@ -171,14 +171,17 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
                 params = Values(tensors, memory[_PAGE:middle], True)
                 readable = Values(tensors, memory[_PAGE:middle], False)
                 grads = Values(tensors, memory[middle : middle + 4 * values], True)
-                initialise(params, seed)
+                if not question.get("unread"):
+                    initialise(params, seed)
             elif ask == "gradient":
+                _keep_memory()
                 loss = gradient(readable, grads, Batch(question, memory))
                 if examples is None:
                     loss, n = _parts(loss, 2, "without examples a gradient returns the loss and of how many examples it is")
                     answer["examples"] = int(n)
                 answer["loss"] = _finite(loss)
             elif ask == "steps":
+                _keep_memory()
                 loss, n = steps(readable, grads, _Steps(question, memory))
                 answer = {"loss": _finite(loss), "examples": int(n)}
             elif ask == "evaluate":
@@ -196,6 +199,29 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
             answers.flush()
         except (BrokenPipeError, ConnectionResetError):
             os._exit(0)  # Kintsugi has closed the socket
+
+
+_kept = False  # whether _keep_memory has been called
+
+
+def _keep_memory():
+    """Has the C library keep what is freed from now on, if it is glibc and nobody has told it otherwise.
+
+    It gives large arrays back to the system when they are freed, and the system clears each page that it hands out again. A gradient allocates and frees
+    a multiple of the model, so for a large one that would be much of its time. What the program needs to read its data is behind it by now.
+    """
+    global _kept
+    if _kept or any(name in os.environ for name in ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")):
+        return
+    _kept = True
+    try:
+        import ctypes
+
+        mallopt = ctypes.CDLL(None).mallopt
+    except (ImportError, AttributeError, OSError, TypeError):
+        return  # another system, or another C library
+    mallopt(-4, 0)  # M_MMAP_MAX: no array has a mapping of its own
+    mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap does not shrink
 
 
 def _rates(rates, names):

@@ -28,7 +28,9 @@
 //	{"id":2}
 //
 // From now on the memory has this size, and no later question changes it. The program maps the
-// memory and writes the initial parameters, which must be a function of the seed.
+// memory and writes the initial parameters, which must be a function of the seed. If the question
+// has "unread":true, nobody reads them, and the program need not make them: a worker has those of
+// the run.
 //
 //	{"id":3,"ask":"gradient","slot":2,"version":118,"sequence":0,"seed":1893027461920,"indices":[5,17]}
 //	{"id":3,"loss":0.31,"examples":2}

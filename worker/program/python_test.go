@@ -58,6 +58,71 @@ kintsugi.run("number", [("scale", ())], initialise, gradient, examples=3)
 	}
 }
 
+func TestAWorkersProgramInPythonMakesNoInitialParameters(t *testing.T) {
+	const source = `
+import kintsugi
+
+def initialise(params, seed):
+    raise RuntimeError("it takes seconds")
+
+kintsugi.run("large", [("w", (2,))], initialise, lambda params, grads, batch: params["w"][0], examples=3)
+`
+	p, err := inPython(t, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := []float32{0.5, 1}
+	if loss, _, err := p.Gradient(t.Context(), params, make([]float32, 2), program.Request{Indices: []int{1}}); err != nil || loss != 0.5 {
+		t.Errorf("a gradient of a program that was not asked for its initial parameters: loss %v, %v", loss, err)
+	}
+	if p, err = inPython(t, source); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Initialise(t.Context(), params); err == nil {
+		t.Error("it has not been asked for its initial parameters")
+	}
+}
+
+// Memory that goes back to the system comes back page by page, and each page that is written for
+// the first time is a fault.
+func TestAProgramInPythonKeepsTheMemoryOfItsGradients(t *testing.T) {
+	const pages = 64 << 20 / 4096
+	faults := func() float64 {
+		p, err := inPython(t, `
+import ctypes, kintsugi, os, resource
+
+def gradient(params, grads, batch):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(64 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+os.confstr("CS_GNU_LIBC_VERSION")
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages, of which few would do
+kintsugi.run("large", [("w", (2,))], lambda params, seed: None, gradient, examples=3)
+`)
+		if err != nil && strings.Contains(err.Error(), "unrecognized configuration name") {
+			t.Skip("the C library is not glibc, which has a function that keeps memory")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := 0.0
+		for range 3 {
+			if last, _, err = p.Gradient(t.Context(), make([]float32, 2), make([]float32, 2), program.Request{Indices: []int{1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return last
+	}
+	if n := faults(); n > pages/10 {
+		t.Errorf("the third gradient met %v new pages; an array of it has %d", n, pages)
+	}
+	t.Setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+	if n := faults(); n < pages {
+		t.Errorf("the user wants memory back, and the third gradient met %v new pages; an array of it has %d", n, pages)
+	}
+}
+
 func TestWhatAProgramInPythonHasPrintedIsThereWhenItIsKilled(t *testing.T) {
 	p, err := inPython(t, `
 import kintsugi, os, signal
