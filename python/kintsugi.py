@@ -352,9 +352,26 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
                 tensor(params, n).copy_(fresh[n])
 
     def update(params):
+        """Gives the module the parameters. Where it can have them in the memory that Kintsugi shares, it does: it then needs no copy, and no memory of its own."""
         with torch.no_grad():
             for n, p in trained.items():
-                p.copy_(tensor(params, n))
+                given = tensor(params, n)
+                if p.data_ptr() == given.data_ptr():
+                    continue
+                if p.dtype == given.dtype and p.device == given.device and p.is_contiguous() and p.untyped_storage().nbytes() == 4 * p.numel():
+                    p.data = given
+                else:
+                    p.copy_(given)
+
+    def apart(params):
+        """Gives the module the parameters, each in memory of its own."""
+        with torch.no_grad():
+            for n, p in trained.items():
+                given = tensor(params, n)
+                if p.data_ptr() == given.data_ptr():
+                    p.data = given.clone()
+                else:
+                    p.copy_(given)
 
     def differentiate(batch, held):
         """The loss of a batch, its number of examples, and pairs of a parameter's name and its gradient. held(name) returns a copy of what the module has of a parameter."""
@@ -381,7 +398,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     def gradient(params, grads, batch):
         move(batch.slot)
         update(params)
-        value, count, found = differentiate(batch, lambda n: tensor(params, n))
+        value, count, found = differentiate(batch, lambda n: tensor(params, n).clone())
         for n, g in found:
             to = tensor(grads, n)
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
@@ -389,7 +406,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     def steps(params, grads, plan):
         move(plan.slot)
-        update(params)
+        apart(params)
         start = {n: tensor(params, n).to(p.device, copy=True) for n, p in trained.items()}
         own = {n: p if p.dtype == torch.float32 else start[n].clone() for n, p in trained.items()}  # what the optimizer steps; a parameter of another type is rounded from it
         optimizer = _optimizer(torch, plan, own)

@@ -285,6 +285,17 @@ func TestProcessesThatAreNotAlikeAreFoundBeforeARunBegins(t *testing.T) {
 	noOrphans(t, dir)
 }
 
+// dependsOn reads files that only processes of a test read. Otherwise `go test` would not know that its result depends
+// on them, and would repeat that of another day.
+func dependsOn(t *testing.T, files ...string) {
+	t.Helper()
+	for _, f := range files {
+		if _, err := os.ReadFile(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The JAX example trains as its first lines say, and its result can be loaded.
 func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
@@ -292,6 +303,7 @@ func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('jax'))").Run() != nil {
 		t.Skip("no JAX here: pip install jax, in a virtual environment whose python3 is the first on PATH")
 	}
+	dependsOn(t, "../../python/kintsugi.py", "../../examples/python/spirals_jax.py")
 	source, err := filepath.Abs("../../examples/python/spirals_jax.py")
 	if err != nil {
 		t.Fatal(err)
@@ -324,6 +336,7 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	if err != nil {
 		t.Skip("no python3 here, which the example is for: install it")
 	}
+	dependsOn(t, "../../python/kintsugi.py", "../../examples/python/spirals.py")
 	source, err := filepath.Abs("../../examples/python/spirals.py")
 	if err != nil {
 		t.Fatal(err)
@@ -368,6 +381,7 @@ func TestAModelInPyTorchIsTrainedAndComesBack(t *testing.T) {
 	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run() != nil {
 		t.Skip("no PyTorch here: pip install torch, in a virtual environment whose python3 is the first on PATH")
 	}
+	dependsOn(t, "../../python/kintsugi.py", "testdata/pytorch.py")
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

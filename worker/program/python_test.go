@@ -2,6 +2,7 @@ package program_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"reflect"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
@@ -18,6 +20,9 @@ func inPython(t testing.TB, source string) (*program.Program, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3 here, which kintsugi.py is for")
+	}
+	if _, err := os.ReadFile("../../python/kintsugi.py"); err != nil { // so that `go test` knows what the result depends on
+		t.Fatal(err)
 	}
 	t.Setenv("PYTHONPATH", "../../python")
 	t.Setenv("PYTHONUNBUFFERED", "") // as users have it
@@ -322,6 +327,69 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{8}})
 	if err != nil || loss != 91 || !slices.Equal(grads, []float32{2, 4, 6, 8, 10, 12}) {
 		t.Errorf("loss %v, gradient %v, %v", loss, grads, err)
+	}
+}
+
+// A module on a CPU has its parameters in the memory that its worker writes. Those of another type,
+// in another order, or in memory that something else has too, stay where they are. So do all while
+// the program takes local steps, which must not change what the worker has written.
+func TestAModuleComputesInTheMemoryOfItsWorker(t *testing.T) {
+	withPyTorch(t)
+	p, err := inPython(t, `
+import kintsugi, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        both = torch.zeros(4)
+        self.plain, self.short = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
+        self.turned, self.part = nn.Parameter(torch.zeros(2, 2).t()), nn.Parameter(both[:2])
+
+def shared(p):
+    at = p.data_ptr()
+    for line in open("/proc/self/maps"):
+        lo, hi = (int(x, 16) for x in line.split()[0].split("-"))
+        if lo <= at < hi:
+            return "memfd" in line
+    return False
+
+def loss(module, batch):
+    names = [n for n, p in module.named_parameters() if shared(p)]
+    if names != ([] if batch and batch.indices[0] == 2 else ["plain"]):
+        raise RuntimeError("in the memory of the worker: %s" % names)
+    if batch and batch.indices[0] == 1:
+        module.plain.data.clamp_(max=3)
+    return sum((p.float() ** 2).sum() for p in module.parameters()) / 2
+
+kintsugi._takes_steps = lambda far: True  # also on a CPU
+kintsugi.run_torch("net", Net, loss, examples=10, evaluate=lambda module: (loss(module, None).item(), None, 1))
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, grads := []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, make([]float32, 12)
+	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{1}}); err == nil || !strings.Contains(err.Error(), "the loss changes parameter plain") {
+		t.Errorf("values that are changed in the memory of the worker: %v", err)
+	}
+	for version := range kintsugi.Step(5) {
+		want := float64(0)
+		for i := range params {
+			params[i] = float32(int(version) + i)
+			want += float64(params[i] * params[i] / 2)
+		}
+		loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{ID: kintsugi.PushID{Version: version}, Indices: []int{0}})
+		if err != nil || loss != want || !slices.Equal(grads, params) {
+			t.Fatalf("version %d: loss %v and gradient %v, %v; want %v and %v", version, loss, grads, err, want, params)
+		}
+		clear(params) // a program whose parameters are the worker's would now have zeros
+		if loss, _, _, err = p.Evaluate(t.Context(), params); err != nil || loss != 0 {
+			t.Fatalf("version %d: an evaluation of zeros has loss %v, %v", version, loss, err)
+		}
+		x := program.Steps{Rule: kernels.SGD, Groups: make([]int, 4), Decays: []float32{0}, Units: []float32{0.5}, Batches: []program.StepBatch{{Indices: []int{2}, Rates: []float32{0.5}}}}
+		if _, _, err := p.Take(t.Context(), params, grads, &x); err != nil {
+			t.Fatalf("version %d: a local step: %v", version, err)
+		}
 	}
 }
 
