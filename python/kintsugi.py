@@ -334,6 +334,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     trained = _trained(torch, module)
     means = _Means(torch, module)
     asked = 0  # number of gradients so far
+    pinned = False  # whether _pin has been called
 
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
@@ -343,6 +344,13 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         if at is None:
             at = torch.device("cuda", slot % n) if n else torch.device("cpu")
         module.to(at)
+
+    def pin(memory):
+        nonlocal pinned
+        at = next(iter(trained.values())).device
+        if not pinned and at.type == "cuda":
+            pinned = True
+            _pin(torch, memory, at)
 
     def initialise(params, seed):
         _seed(torch, seed)
@@ -397,6 +405,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     def gradient(params, grads, batch):
         move(batch.slot)
+        pin(batch._memory)
         update(params)
         value, count, found = differentiate(batch, lambda n: tensor(params, n).clone())
         for n, g in found:
@@ -406,6 +415,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     def steps(params, grads, plan):
         move(plan.slot)
+        pin(plan.batches[0][0]._memory)
         apart(params)
         start = {n: tensor(params, n).to(p.device, copy=True) for n, p in trained.items()}
         own = {n: p if p.dtype == torch.float32 else start[n].clone() for n, p in trained.items()}  # what the optimizer steps; a parameter of another type is rounded from it
@@ -440,6 +450,22 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     tensors = [(n, tuple(p.shape)) for n, p in trained.items()]
     far = torch.cuda.device_count() > 0 if device is None else torch.device(device).type != "cpu"
     _answer(name, tensors, initialise, gradient, steps if _takes_steps(far) else None, examples, None if evaluate is None else judge, suggested.pop("rates", None), suggested)
+
+
+def _pin(torch, memory, device):
+    """Has CUDA pin memory, and returns whether it could. Copies between a GPU and memory that is not pinned go through a buffer of the driver, at a
+    fraction of the link's rate."""
+    try:
+        with torch.cuda.device(device):
+            status = int(torch.cuda.cudart().cudaHostRegister(torch.frombuffer(memory, dtype=torch.uint8).data_ptr(), len(memory), 1))  # 1: for all contexts
+    except Exception:  # without it, everything is as it was
+        return False
+    if status != 0:
+        try:
+            torch.zeros(1, device=device)  # takes the error: otherwise it would be that of the loss's first kernel
+        except RuntimeError:
+            pass
+    return status == 0
 
 
 def _takes_steps(far):

@@ -8,11 +8,17 @@ the bytes that an operation must move: each array is read once, and each result 
 that fails says so and does not stop the others; the exit status is then 1.
 """
 
+import mmap
+import os
 import statistics
 import sys
 import time
 
 import torch
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))  # in the repository; elsewhere it is beside this file
+
+import kintsugi
 
 N = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 28
 WARM, RUNS = 3, 21
@@ -177,6 +183,30 @@ def codecs():
         line(f"Encode/encode_{name} compiled", bytes_, "GB/s", lambda: compiled(x, carry))
 
 
+def link():
+    """Times parameters on their way to a module on the GPU, and its gradient back, in 64 tensors each: from memory that kintsugi.py shares with a worker,
+    before it has pinned it and then, and from PyTorch's pinned memory."""
+    each, count = N >> 8, 64
+    memory = memoryview(mmap.mmap(os.memfd_create("params"), 8 * each * count))
+    memory[:] = bytes(len(memory))
+    flat = torch.frombuffer(memory, dtype=torch.float32)
+    there = [torch.randn(each, device="cuda") for _ in range(count)]
+
+    def moved(flat):
+        for i, t in enumerate(there):
+            t.copy_(flat[i * each : (i + 1) * each])
+        for i, t in enumerate(there, count):
+            flat[i * each : (i + 1) * each].copy_(t)
+
+    line("Program/link pageable", len(memory), "GB/s", lambda: moved(flat), median_of_calls)
+    if kintsugi._pin(torch, memory, there[0].device):
+        line("Program/link", len(memory), "GB/s", lambda: moved(flat), median_of_calls)
+    else:
+        print("Program/link: CUDA does not pin memory that is shared", flush=True)
+    own = flat.clone().pin_memory()
+    line("Program/link pinned", len(memory), "GB/s", lambda: moved(own), median_of_calls)
+
+
 def products():
     """Times products of float32 matrices that are rounded on their way, as in kintsugi; with bf16 also of matrices that were rounded before."""
     for m, n, k in ((4096, 4096, 4096), (1000, 1000, 1000), (64, 128, 784), (784, 128, 64)):
@@ -316,6 +346,6 @@ if __name__ == "__main__":
         sys.exit("pytorch.py: PyTorch finds no GPU")
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__, flush=True)
     torch.backends.cudnn.benchmark = True  # take the fastest convolutions
-    for part in (scans, steps, selections, gradients, products, codecs):  # operations with a goal come first
+    for part in (scans, steps, selections, gradients, link, products, codecs):  # operations with a goal come first
         part()
     sys.exit(failed > 0)

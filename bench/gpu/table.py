@@ -113,6 +113,13 @@ class Table:
         for chunks in (1, 16, 64):
             self.rate("Link: payloads of a layer of 1, 16, 64 chunks to the host", f"Link/chunks={chunks}", 0.95 if chunks == 64 else None)
 
+        row, name = "A program's parameters to the GPU and its gradient back, in 64 tensors of 4 MB each", "Program/link"
+        ours, pinned = self.torch.get(name), self.torch.get(f"{name} pinned")
+        if ours and pinned:
+            self.line(row, name, f"{pinned / ours:.3f} of pinned copies: {ours:.3f} ms", f"{pinned:.3f} ms", 0.9, pinned / ours >= 0.9)
+        else:
+            self.line(row, name, "", goal=0.9)
+
     def products(self):
         for size in SIZES:
             self.flops("Product/gemm_fp32, 4096 and odd sizes", f"Product/gemm_fp32/{size}", "fp32", 0.5 if "000x" in size or "096x" in size else None)

@@ -393,6 +393,23 @@ kintsugi.run_torch("net", Net, loss, examples=10, evaluate=lambda module: (loss(
 	}
 }
 
+// Memory is pinned for copies to a GPU if there is one, and where there is none nothing happens.
+func TestMemoryIsPinnedWhereThereIsAGPU(t *testing.T) {
+	withPyTorch(t)
+	_, err := inPython(t, `
+import kintsugi, mmap, torch
+
+for size in 4096, 1 << 20:
+    if kintsugi._pin(torch, memoryview(mmap.mmap(-1, size)), torch.device("cuda:0")) != torch.cuda.is_available():
+        raise RuntimeError("a GPU is there: %s, and it has pinned memory, or has not" % torch.cuda.is_available())
+print(torch.nn.functional.relu(torch.ones(1, device="cuda" if torch.cuda.is_available() else "cpu")))
+kintsugi.run("pinned", [("w", (2,))], lambda params, seed: None, None, examples=3)
+`)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // State of a module that servers do not have is refused by name, even if autograd does not see that
 // it changes. So are parameters that no server would train.
 func TestWhatAModuleChangesBehindAutogradIsNamed(t *testing.T) {
