@@ -118,7 +118,7 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
     name        name of the model: letters, digits, dots, dashes and underscores
     tensors     its parameters, as pairs of a name and a shape; () is the shape of a single number
     initialise  initialise(params, seed) fills params, which are Values, with the initial parameters.
-                They must be a function of the seed
+                They must be a function of the seed. It is called only where somebody reads them
     gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over
                 batch.indices at params, and returns that loss. params and grads are Values; params
                 are read-only. Without examples it returns the loss and the number of examples
@@ -366,7 +366,8 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
                 given = tensor(params, n)
                 if p.data_ptr() == given.data_ptr():
                     continue
-                if p.dtype == given.dtype and p.device == given.device and p.is_contiguous() and p.untyped_storage().nbytes() == 4 * p.numel():
+                storage = getattr(p, "untyped_storage", p.storage)  # PyTorch 1 has only the latter
+                if p.dtype == given.dtype and p.device == given.device and p.is_contiguous() and storage().nbytes() == 4 * p.numel():
                     p.data = given
                 else:
                     p.copy_(given)
