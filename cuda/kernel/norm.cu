@@ -37,8 +37,9 @@ DEVICE void fetch(const Pair &p, u64 i, Loaded &l) {
 KERNEL(norms, NormArgs, THREADS) {
 	SHARED(Tiles, tiles);
 	const Pair p = a.pairs[BLOCK]; // a copy in registers, which no store can alias
-	// A multiprocessor has four schedulers, and warp w of a block is the work of number w mod 4. If
-	// the same warp of all blocks added, one scheduler would have much more to do than the others.
+	// Each warp belongs to one of four schedulers: on Volta to that of its number mod 4 (Jia et al.,
+	// 2018, by measurement). If the same warp added in all blocks, its scheduler would have more to
+	// do than the others.
 	const u32 warp = THREAD / 32, adds = BLOCK / 4 % (THREADS / 32), l = THREAD % 32;
 	f64 lane = 0;
 	int turn = 0;
