@@ -10,6 +10,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/spread"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
@@ -185,11 +186,11 @@ func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, dec
 	if err != nil {
 		return err
 	}
-	var arrays []copying
+	var arrays []spread.Array
 	for k, values := range from {
-		arrays = append(arrays, copying{to[k], kernels.Bytes(values)})
+		arrays = append(arrays, spread.Array{To: to[k], From: kernels.Bytes(values)})
 	}
-	copyAll(arrays...)
+	spread.Copy(arrays...)
 	return r.finish(x, made, decided)
 }
 
@@ -228,12 +229,12 @@ func (x *version) copyOfBank() (state [][]float32) {
 	if x.bank < 0 {
 		return nil
 	}
-	var arrays []copying
+	var arrays []spread.Array
 	for i := range x.states {
 		state = append(state, make([]float32, len(x.params)))
-		arrays = append(arrays, copying{kernels.Bytes(state[i]), kernels.Bytes(x.state[i])})
+		arrays = append(arrays, spread.Array{To: kernels.Bytes(state[i]), From: kernels.Bytes(x.state[i])})
 	}
-	copyAll(arrays...)
+	spread.Copy(arrays...)
 	return state
 }
 
@@ -364,7 +365,7 @@ func (r *replica) lift(found []shm.Version) ([]*version, error) {
 		wg.Go(func() { list[i] = r.versions.take(kintsugi.Step(v.Step)) }) // the system clears the memory of each
 	}
 	wg.Wait()
-	var arrays []copying
+	var arrays []spread.Array
 	for i, x := range list {
 		from := found[i].Arrays
 		if x.far == nil {
@@ -372,10 +373,10 @@ func (r *replica) lift(found []shm.Version) ([]*version, error) {
 			from = from[:1]
 		}
 		for k, b := range from {
-			arrays = append(arrays, copying{kernels.Bytes(x.array(k)), b})
+			arrays = append(arrays, spread.Array{To: kernels.Bytes(x.array(k)), From: b})
 		}
 	}
-	copyAll(arrays...)
+	spread.Copy(arrays...)
 	for _, x := range list {
 		if err := x.send(); err != nil {
 			return nil, err

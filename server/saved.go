@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/spread"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -59,7 +60,7 @@ func (s *savedValues) begin(d kernels.Device, params, velocity []float32, saved 
 		return d.EncodeBF16(s.half, params, nil, nil)
 	}
 	s.values = make([]float32, len(params))
-	copyAll(copying{kernels.Bytes(s.values), kernels.Bytes(params)})
+	spread.Copy(spread.Array{To: kernels.Bytes(s.values), From: kernels.Bytes(params)})
 	if s.copy.Coasts > 0 {
 		s.velocity, s.at = make([]float32, len(params)), slices.Clone(saved)
 		copy(s.velocity, velocity)

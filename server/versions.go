@@ -6,6 +6,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/spread"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -163,11 +164,11 @@ func (v *versions) comeHome() {
 		}
 		y := v.take(x.step)
 		y.open()
-		var arrays []copying
+		var arrays []spread.Array
 		for k := range 1 + x.states {
-			arrays = append(arrays, copying{kernels.Bytes(y.array(k)), kernels.Bytes(x.array(k))})
+			arrays = append(arrays, spread.Array{To: kernels.Bytes(y.array(k)), From: kernels.Bytes(x.array(k))})
 		}
-		copyAll(arrays...)
+		spread.Copy(arrays...)
 		v.mu.Lock()
 		v.waiting[i] = y
 		v.retire(x)

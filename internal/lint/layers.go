@@ -74,6 +74,7 @@ var table = []entry{
 
 	{0, "internal/script/...", "reads the scripts of tests; of use to anyone"},
 	{0, "internal/fade", "means that forget; of use to whoever measures"},
+	{0, "internal/spread", "copies of large arrays; of use to anyone"},
 	{0, "internal/shm", "memory shared between processes: the one other place for unsafe"},
 	{0, "internal/lint", "reads source text; must not depend on what it judges"},
 	{0, "internal/race", "whether the race detector watches; only tests ask"},

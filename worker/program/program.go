@@ -12,6 +12,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/spread"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -157,7 +158,7 @@ func (p *Program) gradient(a answer, grads []float32, drawn int) (loss float64, 
 	if a.Examples < 1 {
 		return 0, 0, p.fail(fmt.Errorf(`ask %s for a gradient: it does not say of how many "examples"`, p.name))
 	}
-	copy(grads, p.gradients())
+	spread.Copy(spread.Array{To: kernels.Bytes(grads), From: kernels.Bytes(p.gradients())})
 	return number(a.Loss), a.Examples, nil
 }
 
@@ -183,7 +184,7 @@ func (p *Program) lend(ctx context.Context, params []float32) error {
 	if err := p.settle(ctx); err != nil {
 		return err
 	}
-	copy(p.params(), params)
+	spread.Copy(spread.Array{To: kernels.Bytes(p.params()), From: kernels.Bytes(params)})
 	return nil
 }
 
