@@ -1,0 +1,64 @@
+"""A transformer of GPT-2's shape: 12 layers of width 768, 50,257 tokens, 124 million parameters.
+
+    kintsugi train --workers 2 --servers 2 --steps 40 -- python3 bench/gpt2.py TEXT
+
+It shows what a large model takes, and what the death of a server costs it: 0.5 GB of parameters, as
+many of gradients, 1 GB of Adam's state. It learns the bytes of a text, 64 at a time, so most of its
+tokens are never used.
+"""
+
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+import kintsugi
+
+CONTEXT, WIDTH, HEADS, LAYERS, TOKENS = 64, 768, 12, 12, 50257
+
+if len(sys.argv) != 2:
+    sys.exit("which text? " + __doc__)
+with open(sys.argv[1], "rb") as f:
+    TEXT = torch.tensor(list(f.read()))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.mix, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.think = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x):
+        n, t, _ = x.shape
+        q, k, v = self.mix(self.before(x)).view(n, t, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(n, t, WIDTH))
+        return x + self.think(self.between(x))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(TOKENS, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks, self.norm = nn.Sequential(*(Block() for _ in range(LAYERS))), nn.LayerNorm(WIDTH)
+        for e in self.tokens, self.places:
+            nn.init.normal_(e.weight, std=0.02)
+
+    def forward(self, codes):
+        x = self.tokens(codes) + self.places(torch.arange(codes.shape[1], device=codes.device))
+        return functional.linear(self.norm(self.blocks(x)), self.tokens.weight)  # the embedding reads and writes
+
+
+def loss(module, batch):
+    x = torch.stack([TEXT[i : i + CONTEXT + 1] for i in batch.indices]).to(module.tokens.weight.device)
+    return functional.cross_entropy(module(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+
+kintsugi.run_torch(
+    "gpt2", Transformer, loss, examples=len(TEXT) - CONTEXT, batch=1, steps=40,
+    optimizer="adamw", learning_rate=3e-4, warmup=10, clip_norm=1.0, weight_decay=0.1, weight_decay_for="matrices",
+)  # fmt: skip
