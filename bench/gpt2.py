@@ -25,32 +25,19 @@ with open(sys.argv[1], "rb") as f:
     TEXT = torch.tensor(list(f.read()))
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.mix, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.think = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-
-    def forward(self, x):
-        n, t, _ = x.shape
-        q, k, v = self.mix(self.before(x)).view(n, t, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(n, t, WIDTH))
-        return x + self.think(self.between(x))
-
-
 class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
         self.tokens, self.places = nn.Embedding(TOKENS, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks, self.norm = nn.Sequential(*(Block() for _ in range(LAYERS))), nn.LayerNorm(WIDTH)
+        block = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+        self.blocks = nn.TransformerEncoder(block, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
         for e in self.tokens, self.places:
             nn.init.normal_(e.weight, std=0.02)
 
     def forward(self, codes):
         x = self.tokens(codes) + self.places(torch.arange(codes.shape[1], device=codes.device))
-        return functional.linear(self.norm(self.blocks(x)), self.tokens.weight)  # the embedding reads and writes
+        later = nn.Transformer.generate_square_subsequent_mask(codes.shape[1], device=codes.device)
+        return functional.linear(self.blocks(x, later, is_causal=True), self.tokens.weight)  # the embedding reads and writes
 
 
 def loss(module, batch):
