@@ -211,9 +211,11 @@ def _keep_memory():
     a multiple of the model, so for a large one that would be much of its time. What the program needs to read its data is behind it by now.
     """
     global _kept
-    if _kept or any(name in os.environ for name in ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")):
+    if _kept:
         return
     _kept = True
+    if any(name in os.environ for name in ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")):
+        return
     try:
         import ctypes
 
@@ -359,26 +361,17 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
             for n in trained:
                 tensor(params, n).copy_(fresh[n])
 
-    def update(params):
-        """Gives the module the parameters. Where it can have them in the memory that Kintsugi shares, it does: it then needs no copy, and no memory of its own."""
+    def update(params, apart=False):
+        """Gives the module the parameters: those that can be in the memory that Kintsugi shares are there, unless apart. They then need no copy, and no memory of their own."""
         with torch.no_grad():
             for n, p in trained.items():
                 given = tensor(params, n)
-                if p.data_ptr() == given.data_ptr():
-                    continue
                 storage = getattr(p, "untyped_storage", p.storage)  # PyTorch 1 has only the latter
-                if p.dtype == given.dtype and p.device == given.device and p.is_contiguous() and storage().nbytes() == 4 * p.numel():
-                    p.data = given
-                else:
-                    p.copy_(given)
-
-    def apart(params):
-        """Gives the module the parameters, each in memory of its own."""
-        with torch.no_grad():
-            for n, p in trained.items():
-                given = tensor(params, n)
                 if p.data_ptr() == given.data_ptr():
-                    p.data = given.clone()
+                    if apart:
+                        p.data = given.clone()
+                elif not apart and p.dtype == given.dtype and p.device == given.device and p.is_contiguous() and storage().nbytes() == 4 * p.numel():
+                    p.data = given
                 else:
                     p.copy_(given)
 
@@ -417,7 +410,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     def steps(params, grads, plan):
         move(plan.slot)
         pin(plan.batches[0][0]._memory)
-        apart(params)
+        update(params, apart=True)  # the steps are the module's alone
         start = {n: tensor(params, n).to(p.device, copy=True) for n, p in trained.items()}
         own = {n: p if p.dtype == torch.float32 else start[n].clone() for n, p in trained.items()}  # what the optimizer steps; a parameter of another type is rounded from it
         optimizer = _optimizer(torch, plan, own)

@@ -186,6 +186,7 @@ def codecs():
 def link():
     """Times parameters on their way to a module on the GPU, and its gradient back, in 64 tensors each: from memory that kintsugi.py shares with a worker,
     before it has pinned it and then, and from PyTorch's pinned memory."""
+    global failed
     each, count = N >> 8, 64
     memory = memoryview(mmap.mmap(os.memfd_create("params"), 8 * each * count))
     memory[:] = bytes(len(memory))
@@ -202,6 +203,7 @@ def link():
     if kintsugi._pin(torch, memory, there[0].device):
         line("Program/link", len(memory), "GB/s", lambda: moved(flat), median_of_calls)
     else:
+        failed += 1
         print("Program/link: CUDA does not pin memory that is shared", flush=True)
     own = flat.clone().pin_memory()
     line("Program/link pinned", len(memory), "GB/s", lambda: moved(own), median_of_calls)

@@ -24,13 +24,12 @@
 // betas is a string such as "0.9,0.95". rates may say, by the name of a tensor, by which factor its
 // learning rate is multiplied. seed is the seed of the run, slots the number of its workers.
 //
-//	{"id":2,"ask":"initialise","bytes":67108864}
+//	{"id":2,"ask":"initialise","bytes":67108864,"unread":false}
 //	{"id":2}
 //
 // From now on the memory has this size, and no later question changes it. The program maps the
-// memory and writes the initial parameters, which must be a function of the seed. If the question
-// has "unread":true, nobody reads them, and the program need not make them: a worker has those of
-// the run.
+// memory and writes the initial parameters, which must be a function of the seed. If nobody
+// will read them, unread is true, and the program need not make them: a worker has those of the run.
 //
 //	{"id":3,"ask":"gradient","slot":2,"version":118,"sequence":0,"seed":1893027461920,"indices":[5,17]}
 //	{"id":3,"loss":0.31,"examples":2}

@@ -90,16 +90,16 @@ func (p *Program) Initialise(ctx context.Context, params []float32) error {
 	if p.shared {
 		return fmt.Errorf("%w: the initial parameters of %s, after another question", kintsugi.ErrUsage, p.name)
 	}
-	if err := p.share(ctx, fields{}); err != nil {
+	if err := p.share(ctx, false); err != nil {
 		return err
 	}
 	copy(params, p.params())
 	return nil
 }
 
-// share gives the memory the size that the model needs, once, and has the program map it. f says
-// what the program is told besides.
-func (p *Program) share(ctx context.Context, f fields) error {
+// share gives the memory the size that the model needs, once, and has the program map it. The initial
+// parameters are there then, unless unread.
+func (p *Program) share(ctx context.Context, unread bool) error {
 	if p.shared {
 		return nil
 	}
@@ -107,8 +107,7 @@ func (p *Program) share(ctx context.Context, f fields) error {
 	if err := p.memory.Resize(n); err != nil {
 		return fmt.Errorf("memory for %s: %w", p.name, err)
 	}
-	f["bytes"] = n
-	if _, err := p.ask(ctx, "initialise", f); err != nil {
+	if _, err := p.ask(ctx, "initialise", fields{"bytes": n, "unread": unread}); err != nil {
 		return fmt.Errorf("ask %s for its initial parameters: %w", p.name, err)
 	}
 	p.shared = true
@@ -178,7 +177,7 @@ func (p *Program) Evaluate(ctx context.Context, params []float32) (loss, accurac
 // lend copies parameters to the shared memory, as soon as the program does not read it for an
 // earlier question.
 func (p *Program) lend(ctx context.Context, params []float32) error {
-	if err := p.share(ctx, fields{"unread": true}); err != nil {
+	if err := p.share(ctx, true); err != nil {
 		return err
 	}
 	if err := p.settle(ctx); err != nil {

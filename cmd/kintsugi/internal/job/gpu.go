@@ -28,7 +28,7 @@ const (
 // GPU is a parsed --device.
 type GPU struct {
 	Wanted    bool
-	Ordinal   int
+	Ordinal   int  // number of the GPU among those that this process sees
 	unnamed   bool // each process takes the next one that can be used: see of. Not wanted and unnamed: auto
 	products  gpuengine.Products
 	precision cuda.Precision
