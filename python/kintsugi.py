@@ -224,6 +224,7 @@ def _keep_memory():
         return  # another system, or another C library
     mallopt(-4, 0)  # M_MMAP_MAX: no array has a mapping of its own
     mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap does not shrink
+    mallopt(-2, 2 * (64 << 20))  # M_TOP_PAD: nor do those of other threads, from which the C library otherwise removes each part of 64 MiB that is empty
 
 
 def _rates(rates, names):

@@ -89,16 +89,20 @@ kintsugi.run("large", [("w", (2,))], initialise, lambda params, grads, batch: pa
 }
 
 // Memory that goes back to the system comes back page by page, and each page that is written for
-// the first time is a fault.
+// the first time is a fault. A framework allocates in threads of its own, too: there, the C library
+// has other heaps.
 func TestAProgramInPythonKeepsTheMemoryOfItsGradients(t *testing.T) {
-	const pages = 64 << 20 / 4096
+	const pages = 4 * 32 << 20 / 4096
 	faults := func() float64 {
 		p, err := inPython(t, `
-import ctypes, kintsugi, os, resource
+import concurrent.futures, ctypes, kintsugi, os, resource
+
+pool = concurrent.futures.ThreadPoolExecutor(1)
 
 def gradient(params, grads, batch):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    bytearray(64 << 20)
+    bytearray(32 << 20)
+    pool.submit(lambda: len([bytearray(32 << 20) for _ in range(3)])).result()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 os.confstr("CS_GNU_LIBC_VERSION")
@@ -120,11 +124,11 @@ kintsugi.run("large", [("w", (2,))], lambda params, seed: None, gradient, exampl
 		return last
 	}
 	if n := faults(); n > pages/10 {
-		t.Errorf("the third gradient met %v new pages; an array of it has %d", n, pages)
+		t.Errorf("the third gradient met %v new pages; its arrays have %d", n, pages)
 	}
 	t.Setenv("MALLOC_TRIM_THRESHOLD_", "131072")
 	if n := faults(); n < pages {
-		t.Errorf("the user wants memory back, and the third gradient met %v new pages; an array of it has %d", n, pages)
+		t.Errorf("the user wants memory back, and the third gradient met %v new pages; its arrays have %d", n, pages)
 	}
 }
 
