@@ -573,7 +573,7 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
     def gradient(params, grads, batch):
         with on_device(batch.slot):
             of, count = drawn(batch)
-            value, found = differentiate(_tree(jax, named, tree, params), of, _key(jax, batch.seed))
+            value, found = differentiate(_tree(jax, named, tree, params, lent=True), of, _key(jax, batch.seed))
             fill(grads, jax.tree_util.tree_leaves(found))
         return float(value) if examples is not None else (float(value), count)
 
@@ -654,19 +654,38 @@ def _key(jax, seed):
     return jax.random.fold_in(jax.random.key(seed % 2**32), seed >> 32)
 
 
-def _tree(jax, named, tree, values):
-    """The tree with the given values. It copies them: otherwise JAX might read them from the shared memory when that already has the next version."""
-    return tree.unflatten([jax.numpy.array(values[n], dtype=leaf.dtype).reshape(leaf.shape) if leaf.size else leaf for n, leaf in named])
+def _tree(jax, named, tree, values, lent=False):
+    """The tree with the given values. It copies them: otherwise JAX might read them from the shared memory when that already has the next version.
+    Where lent, whoever gets the tree is done with it by then, and on a CPU most arrays are that memory. (Those that do not begin at a multiple of 64 bytes
+    are not.)"""
+
+    def array(values):
+        try:
+            return jax.device_put(values, may_alias=True)
+        except TypeError:  # JAX before 0.4.34
+            return jax.numpy.array(values)
+
+    make = array if lent else jax.numpy.array
+    return tree.unflatten([make(values[n]).astype(leaf.dtype).reshape(leaf.shape) if leaf.size else leaf for n, leaf in named])
+
+
+def _entry(entry):
+    """The name of a step down a tree: the key of a dict, the index in a list, or the name of a field."""
+    return str(next((getattr(entry, a) for a in ("key", "idx", "name") if hasattr(entry, a)), entry))
 
 
 def _leaves(jax, build):
     """The arrays that build makes, as pairs with their names, such as dense/w, and the structure of their tree."""
     _seed(None, 0)
     found, tree = jax.tree_util.tree_flatten_with_path(build(_key(jax, 0)))
-    named = [(jax.tree_util.keystr(path, simple=True, separator="/") or "params", jax.numpy.asarray(leaf)) for path, leaf in found]
-    for n, leaf in named:
-        if not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
-            raise TypeError("parameter %s is of type %s, and real numbers alone are trained: what is not trained is for the loss to have by itself" % (n, leaf.dtype))
+    named = []
+    for path, leaf in found:
+        n = "/".join(map(_entry, path)) or "params"
+        kind = getattr(leaf, "dtype", type(leaf))
+        if not jax.numpy.issubdtype(kind, jax.numpy.floating):
+            lacks = "parameter %s is of type %s, and real numbers alone are trained: what is not trained is for the loss to have by itself"
+            raise TypeError(lacks % (n, getattr(kind, "__name__", kind)))
+        named.append((n, jax.numpy.asarray(leaf)))
     if len({n for n, _ in named}) < len(named):
         raise ValueError("two parameters have one name: %s" % ", ".join(sorted(n for n, _ in named)))
     if not any(leaf.size for _, leaf in named):

@@ -47,6 +47,72 @@ func BenchmarkGradient(b *testing.B) {
 	}
 }
 
+// BenchmarkGradientInJAX measures a gradient of 67 million values beside the same one at parameters
+// that JAX has already, and that stays in its memory.
+func BenchmarkGradientInJAX(b *testing.B) {
+	withJAX(b)
+	var took [2]time.Duration
+	var programs [2]*program.Program
+	var params, grads [2][]float32
+	for i, run := range []string{`
+kintsugi.run_jax("deep", build, loss, lambda batch: jnp.ones((16, 2048)), examples=64)
+`, `
+params, differentiate = build(jax.random.key(0)), jax.jit(jax.value_and_grad(loss))
+
+def gradient(_, grads, batch):
+    value, found = jax.block_until_ready(differentiate(params, jnp.ones((16, 2048)), None))
+    return float(value)
+
+kintsugi.run("deep", [("none", (1,))], lambda params, seed: None, gradient, examples=64)
+`} {
+		p, err := inPython(b, `
+import jax, kintsugi
+from jax import numpy as jnp
+
+def build(key):
+    return [jax.random.normal(k, (2048, 2048)) / 2048**0.5 for k in jax.random.split(key, 16)]
+
+def loss(params, x, key):
+    h = x
+    for w in params:
+        h = h + jnp.tanh(h @ w)
+    return jnp.mean((h - x) ** 2)
+`+run)
+		if err != nil {
+			b.Fatal(err)
+		}
+		about := p.About()
+		l, err := about.Layout()
+		if err != nil {
+			b.Fatal(err)
+		}
+		programs[i], params[i], grads[i] = p, make([]float32, l.Values), make([]float32, l.Values)
+		if err := p.Initialise(b.Context(), params[i]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ask := func(i int) time.Duration {
+		begin := time.Now()
+		if _, _, err := programs[i].Gradient(b.Context(), params[i], grads[i], program.Request{Indices: []int{1}}); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(begin)
+	}
+	for range 3 {
+		ask(0)
+		ask(1)
+	}
+	for b.Loop() {
+		for i := range took {
+			took[i] += ask(i)
+		}
+	}
+	b.ReportMetric(took[0].Seconds()*1e3/float64(b.N), "ms/gradient")
+	b.ReportMetric(took[1].Seconds()*1e3/float64(b.N), "bare-ms/gradient")
+	b.ReportMetric(float64(took[0])/float64(took[1]), "times-bare")
+	b.ReportMetric(0, "ns/op")
+}
+
 // BenchmarkLocalSteps measures local steps that a module in PyTorch takes by itself, on a GPU if
 // there is one, beside those that its worker takes along its gradients: 8 of them with AdamW, of
 // 16.8 million values.

@@ -497,8 +497,8 @@ kintsugi.run_torch("net", Net, loss, examples=10, evaluate=evaluate)
 	}
 }
 
-// withJAX skips a test if there is no JAX.
-func withJAX(t *testing.T) {
+// withJAX skips a test or a benchmark if there is no JAX.
+func withJAX(t testing.TB) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('jax'))").Run() != nil {
@@ -513,7 +513,7 @@ import jax, kintsugi, random
 from jax import numpy as jnp
 
 refused = []
-for params in {}, {"n": jnp.arange(3)}, {"c": jnp.ones(2, jnp.complex64)}, {"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)}, {"none": jnp.zeros((0, 3))}:
+for params in {}, {"n": jnp.arange(3)}, {"c": jnp.ones(2, jnp.complex64)}, {"f": [max]}, {"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)}, {"none": jnp.zeros((0, 3))}:
     try:
         kintsugi.run_jax("net", lambda key: params, None, None)
     except (TypeError, ValueError) as e:
@@ -534,7 +534,8 @@ def data(batch):
         return jnp.zeros(1), jnp.zeros(1) # one too few: loss has a vector in place of a scalar
     return jnp.asarray(batch.indices, jnp.float32), jnp.float32(random.random())
 
-kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (params["b"][0], None, 7))
+kept = []
+kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (kept.append(params["b"][0]) or sum(kept), None, 7))
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -548,7 +549,7 @@ kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (
 	}
 	grads, again, other := make([]float32, 7), make([]float32, 7), make([]float32, 7)
 	_, _, err = p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{0}})
-	for _, want := range []string{"there is nothing to train; parameter n is of type int32", "parameter c is of type complex64", "two parameters have one name: a/b", "no parameter that has values"} {
+	for _, want := range []string{"there is nothing to train; parameter n is of type int32", "parameter c is of type complex64", "parameter f/0 is of type builtin_function_or_method", "two parameters have one name: a/b", "no parameter that has values"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want %s", err, want)
 		}
@@ -569,5 +570,12 @@ kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (
 	loss, _, n, err := p.Evaluate(t.Context(), params)
 	if err != nil || loss != 0.5 || n != 7 {
 		t.Error(loss, n, err)
+	}
+	params = []float32{6, 5, 4, 3, 2, 1, 0.25}
+	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{1, 3}}); err != nil || !slices.Equal(grads[:6], []float32{24, 20, 16, 12, 8, 4}) {
+		t.Errorf("the gradient at other parameters is %v, %v", grads, err)
+	}
+	if loss, _, _, err = p.Evaluate(t.Context(), params); err != nil || loss != 0.75 {
+		t.Errorf("an evaluation that has kept what the last one was given, 0.5, finds %v: %v", loss-0.25, err)
 	}
 }
