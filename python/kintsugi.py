@@ -357,7 +357,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     def initialise(params, seed):
         _seed(torch, seed)
-        fresh = dict(build().named_parameters())
+        fresh = dict(_named(build()))
         with torch.no_grad():
             for n in trained:
                 tensor(params, n).copy_(fresh[n])
@@ -701,9 +701,14 @@ def _build(torch, build):
     return module
 
 
+def _named(module):
+    """The parameters of a module and their names, which are the same if it, or a part of it, is compiled."""
+    return [(n.replace("_orig_mod.", ""), p) for n, p in module.named_parameters()]
+
+
 def _trained(torch, module):
     """The parameters that are trained, which servers hold, by name."""
-    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    trained = {n: p for n, p in _named(module) if p.requires_grad}
     for n, p in trained.items():
         if isinstance(p, torch.nn.parameter.UninitializedParameter):
             raise ValueError("parameter %s has no shape yet: run the module once in build, on inputs of the right shape, before it is returned" % n)
@@ -736,7 +741,7 @@ class _Changes:
         for n, p in self._trained.items():
             if p._version != self._parameters[n]:
                 raise RuntimeError(_CHANGED % n)
-        for n, p in self._module.named_parameters() if self._closely else ():
+        for n, p in _named(self._module) if self._closely else ():
             if p.requires_grad and p.numel() and self._trained.get(n) is not p:
                 raise RuntimeError("parameter %s is not what build has made: it is new, or was frozen then, and no server would train it. Make it in build, and have it need a gradient there" % n)
 

@@ -399,6 +399,43 @@ kintsugi.run_torch("net", Net, loss, examples=10, evaluate=lambda module: (loss(
 	}
 }
 
+// A module has the same tensors whether it is compiled or not: --resume and load_torch take either.
+func TestACompiledModuleHasTheSameTensors(t *testing.T) {
+	withPyTorch(t)
+	p, err := inPython(t, `
+import kintsugi, torch
+from torch import nn
+
+def build():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    if hasattr(torch, "compile"):
+        module[1] = torch.compile(module[1], backend="eager")
+        module = torch.compile(module, backend="eager")
+    return module
+
+kintsugi.run_torch("net", build, lambda module, batch: module(torch.ones(2)).sum(), examples=3)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, tensor := range p.About().Tensors {
+		names = append(names, tensor.Name)
+	}
+	if want := []string{"0.weight", "0.bias", "1.weight", "1.bias"}; !slices.Equal(names, want) {
+		t.Errorf("its tensors are %v, want %v", names, want)
+	}
+	params, grads := make([]float32, 9), make([]float32, 9)
+	if err := p.Initialise(t.Context(), params); err != nil || slices.Contains(params, 0) {
+		t.Errorf("its initial parameters are %v, %v", params, err)
+	}
+	params = []float32{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{0}})
+	if want := []float32{7, 7, 8, 8, 7, 8, 8, 13, 1}; err != nil || loss != 169 || !slices.Equal(grads, want) {
+		t.Errorf("its loss is %v and its gradient %v, %v; want %v", loss, grads, err, want)
+	}
+}
+
 // Memory is pinned for copies to a GPU if there is one, and where there is none nothing happens.
 func TestMemoryIsPinnedWhereThereIsAGPU(t *testing.T) {
 	withPyTorch(t)
