@@ -197,7 +197,9 @@ func (d *durations) committed(quota int, at float64) bool {
 	}
 	it := &d.open[len(d.open)-1]
 	if it.arrived < min(quota, d.n) {
-		d.censor(it, at)
+		if !d.interrupt { // otherwise the release does so
+			d.censor(it, at)
+		}
 		return false
 	}
 	took := max(1e-9, at-it.released)

@@ -158,6 +158,9 @@ func TestWhoWasInterruptedWouldHaveTakenLonger(t *testing.T) {
 	}
 	d.release(1, 10, 3, 3)
 	d.arrive(0, 1, 11) // the first alone
+	if d.committed(2, 15) {
+		t.Error("a step that did not have its quota is taken for a change")
+	}
 	d.release(2, 15, 1, 3)
 	want := map[int][2]float64{1: {1, 2}, 2: {(2 + 5) / 2.0, 2}, 3: {10, 1}}
 	for k, w := range want {
