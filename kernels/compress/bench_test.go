@@ -1,6 +1,7 @@
 package compress
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -20,6 +21,25 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {
 				dst = c.encode(device, dst[:0], x, carry, residual, 1024, uint64(i))
+			}
+		})
+	}
+}
+
+// BenchmarkEncodeSparse encodes a chunk in rows of 16 values, of which one row in so many is touched.
+// Bytes are those of its float32.
+func BenchmarkEncodeSparse(b *testing.B) {
+	const n, row = 65536, 16
+	for _, every := range []int{n, 100, 10, 1} {
+		b.Run(fmt.Sprintf("one-in=%d", every), func(b *testing.B) {
+			c, dst, x := mustParse(b, "sparse"), []byte(nil), make([]float32, n)
+			for lo := 0; lo < n && every < n; lo += row * every {
+				copy(x[lo:lo+row], drawn(0, row, uint64(lo)))
+			}
+			b.SetBytes(4 * n)
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = c.encode(device, dst[:0], x, nil, nil, row, 0)
 			}
 		})
 	}
