@@ -399,6 +399,60 @@ kintsugi.run_torch("net", Net, loss, examples=10, evaluate=lambda module: (loss(
 	}
 }
 
+// Of a gradient with sparse rows only these rows are written. What earlier answers wrote must not be
+// in it, whatever they were.
+func TestSparseGradientsAreThoseOfTheirBatch(t *testing.T) {
+	withPyTorch(t)
+	p, err := inPython(t, `
+import kintsugi, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.short = nn.Parameter(torch.zeros(4, 2)), nn.Parameter(torch.zeros(2, 1, dtype=torch.bfloat16))
+
+rows = torch.zeros(3, dtype=torch.long)  # the same memory in each batch
+
+def loss(module, batch):
+    kind, *rest = batch.indices
+    if kind == 0:
+        rows.copy_(torch.tensor(rest))
+        value = (nn.functional.embedding_bag(rows, module.w, torch.arange(3), mode="sum", sparse=True).sum(1) * torch.arange(1.0, 4.0)).sum()
+    elif kind == 1:
+        value = (module.w * torch.arange(8.0).view(4, 2)).sum()
+    elif kind == 2:
+        value = nn.functional.embedding(torch.tensor(rest), module.short, sparse=True).sum()
+    elif kind == 3:
+        module.w.grad = torch.sparse_coo_tensor([[1, 1], [0, 1]], [5.0, 7.0], (4, 2))  # both dimensions are sparse
+        return torch.zeros(())
+    return value
+
+kintsugi.run_torch("net", Net, loss, examples=10)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, grads := make([]float32, 10), make([]float32, 10)
+	for i, c := range []struct {
+		indices []int
+		want    []float32
+	}{
+		{[]int{0, 1, 3, 1}, []float32{0, 0, 4, 4, 0, 0, 2, 2, 0, 0}},
+		{[]int{0, 2, 2, 2}, []float32{0, 0, 0, 0, 6, 6, 0, 0, 0, 0}},
+		{[]int{1}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 0, 0}},
+		{[]int{0, 0, 3, 3}, []float32{1, 1, 0, 0, 0, 0, 5, 5, 0, 0}},
+		{[]int{2, 1, 1}, []float32{0, 0, 0, 0, 0, 0, 0, 0, 0, 2}},
+		{[]int{0, 1, 1, 2}, []float32{0, 0, 3, 3, 3, 3, 0, 0, 0, 0}},
+		{[]int{3}, []float32{0, 0, 5, 7, 0, 0, 0, 0, 0, 0}},
+		{[]int{2, 0}, []float32{0, 0, 0, 0, 0, 0, 0, 0, 1, 0}},
+	} {
+		if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: c.indices}); err != nil || !slices.Equal(grads, c.want) {
+			t.Errorf("gradient %d is %v, %v; want %v", i, grads, err, c.want)
+		}
+	}
+}
+
 // A module has the same tensors whether it is compiled or not: --resume and load_torch take either.
 func TestACompiledModuleHasTheSameTensors(t *testing.T) {
 	withPyTorch(t)
