@@ -206,13 +206,14 @@ func (e *encoder) fill(m *message, p *parcel, x *shardStreams, j int, grads []fl
 	p.raw = p.raw[:0]
 	for i := r.Lo; i < r.Hi; i++ {
 		c := e.cfg.Layout.Chunks[i]
+		var decoded []float32
 		var err error
-		if p.raw, m.norms[i], err = e.payload(p, id, i, grads); err != nil {
+		if p.raw, decoded, m.norms[i], err = e.payload(p, id, i, grads); err != nil {
 			return fmt.Errorf("%w of %v: tensor %s encoded with %s: %w; lower the learning rate or look at the data",
 				errGradient, id, e.cfg.Layout.TensorAt(c.Lo), codec.Name(), err)
 		}
 		if m.owns != nil {
-			m.owns[i] = dot(grads[c.Lo:c.Hi], p.decoded)
+			m.owns[i] = dot(grads[c.Lo:c.Hi], decoded)
 		}
 	}
 	stage := compress.Plain
@@ -228,32 +229,37 @@ func (e *encoder) fill(m *message, p *parcel, x *shardStreams, j int, grads []fl
 	return nil
 }
 
-// payload appends the payload of a chunk to that of the frame, and returns the squared norm of the
-// decoded chunk.
-func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, grads []float32) (raw []byte, norm float64, err error) {
+// payload appends the payload of a chunk to that of the frame. It returns what the chunk is decoded
+// to, and its squared norm; p or grads may own the values, and they are nil if the payload is that of
+// cfg.Encoded.
+func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, grads []float32) (raw []byte, decoded []float32, norm float64, err error) {
 	c := e.cfg.Layout.Chunks[i]
 	if e.cfg.Encoded != nil {
 		payload, norm := e.cfg.Encoded.Payload(i)
 		_, err := kernels.Check(e.cfg.Codec.Encoding(), c.Len(), payload)
-		return append(p.raw, payload...), norm, err
+		return append(p.raw, payload...), nil, norm, err
 	}
 	at := len(p.raw)
-	raw = e.feedback.Encode(p.raw, id, i, grads[c.Lo:c.Hi])
-	p.decoded = resize(p.decoded, c.Len())
-	norm, err = e.decodedNorm(p.decoded, raw[at:])
-	return raw, norm, err
+	decoded = grads[c.Lo:c.Hi]
+	raw = e.feedback.Encode(p.raw, id, i, decoded)
+	if !e.cfg.Codec.Exact() {
+		p.decoded = resize(p.decoded, c.Len())
+		decoded = p.decoded
+		err = e.decode(decoded, raw[at:])
+	}
+	if err == nil {
+		norm, err = e.cfg.Device.SquaredNorm(decoded)
+	}
+	return raw, decoded, norm, err
 }
 
-// decodedNorm decodes a payload into values and returns their squared norm. The gradient itself is
-// finite at this point, but its sum with the residual may not be.
-func (e *encoder) decodedNorm(values []float32, payload []byte) (float64, error) {
+// decode decodes a payload into values. The gradient itself is finite at this point, but its sum with
+// the residual may not be.
+func (e *encoder) decode(values []float32, payload []byte) error {
 	if _, err := kernels.Check(e.cfg.Codec.Encoding(), len(values), payload); err != nil {
-		return 0, err
+		return err
 	}
-	if err := e.cfg.Device.Decode(values, e.cfg.Codec.Encoding(), payload); err != nil {
-		return 0, err
-	}
-	return e.cfg.Device.SquaredNorm(values)
+	return e.cfg.Device.Decode(values, e.cfg.Codec.Encoding(), payload)
 }
 
 // norm returns the squared norm of the decoded message.
