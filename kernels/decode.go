@@ -45,6 +45,15 @@ func (host) Decode(dst []float32, e Encoding, data []byte) error {
 	return nil
 }
 
+// SetNamed sets the values of dst that a payload of len(dst) values in e, which is Sparse16 or
+// Sparse32, names, and leaves the others as they are. It panics unless data has passed [Check] and
+// has the length that Check returned.
+func SetNamed(dst []float32, e Encoding, data []byte) {
+	checkPayload(e, len(dst), data)
+	c := cursorOf(e, len(dst), data)
+	c.assign(dst, 0)
+}
+
 // decode sets dst to the values, from lo on, of a dense payload of n values. lo is a multiple of
 // lanes.
 func decode(dst []float32, e Encoding, data []byte, n, lo int) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -221,4 +222,36 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A payload of runs has the values of the runs, zeros included. Set, they replace those of before,
+// and nothing else.
+func TestNamedValuesAreSetAndOthersStay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		n := 1 + rng.IntN(70_000)
+		x, dst, want := make([]float32, n), make([]float32, n), make([]float32, n)
+		for i := range x {
+			x[i], dst[i] = float32(rng.IntN(3)), rng.Float32()
+		}
+		copy(want, dst)
+		var runs []kernels.Run
+		long, far := 1+rng.IntN(40), 1+rng.IntN(30_000)
+		values := 0
+		for lo := rng.IntN(2 * far); lo < n; {
+			hi := min(n, lo+1+rng.IntN(long))
+			runs = append(runs, kernels.Run{Lo: int32(lo), Hi: int32(hi)})
+			copy(want[lo:hi], x[lo:hi])
+			values += hi - lo
+			lo = hi + rng.IntN(far)
+		}
+		data := kernels.AppendRuns([]byte{1, 2, 3}, x, runs)[3:]
+		size, err := kernels.Check(kernels.Sparse32, n, append(slices.Clone(data), 9))
+		if err != nil || size != len(data) || size > kernels.MaxSparseBytes(kernels.Sparse32, n, values) {
+			t.Fatalf("a payload of %d bytes for %d values in %d runs: size %d, %v", len(data), values, len(runs), size, err)
+		}
+		if kernels.SetNamed(dst, kernels.Sparse32, data); !slices.Equal(dst, want) {
+			t.Fatalf("%d runs of %d values: other values are set", len(runs), n)
+		}
+	}
 }

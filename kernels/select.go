@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 )
 
@@ -141,6 +142,37 @@ func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []
 	}
 	s.putGaps(dst[at+size:])
 	return dst, nil
+}
+
+// Run is a range of values, from Lo to Hi−1.
+type Run struct{ Lo, Hi int32 }
+
+// AppendRuns appends the Sparse32 payload that names the values of x in runs, which are not empty,
+// ascend and do not overlap, to dst and returns the extended slice. It names zeros too: it is for
+// [SetNamed].
+func AppendRuns(dst []byte, x []float32, runs []Run) []byte {
+	count, gaps, next := 0, 0, int32(0)
+	for _, r := range runs {
+		n := int(r.Hi - r.Lo)
+		count, gaps, next = count+n, gaps+uvarintBytes(uint32(r.Lo-next))+n-1, r.Hi
+	}
+	dst = binary.AppendUvarint(dst, uint64(count))
+	dst = binary.AppendUvarint(dst, uint64(gaps))
+	at := len(dst)
+	dst = slices.Grow(dst, 4*count+gaps)[:at+4*count+gaps]
+	values, gap := dst[at:][:4*count], dst[at+4*count:]
+	next = 0
+	for _, r := range runs {
+		for i, v := range x[r.Lo:r.Hi] {
+			binary.LittleEndian.PutUint32(values[4*i:], math.Float32bits(v))
+		}
+		n := int(r.Hi - r.Lo)
+		values = values[4*n:]
+		gap = gap[binary.PutUvarint(gap, uint64(r.Lo-next)):]
+		clear(gap[:n-1])
+		gap, next = gap[n-1:], r.Hi
+	}
+	return dst
 }
 
 // selection holds what Select found. It is pooled, so that calls reuse its memory.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -16,6 +15,7 @@ type pulled struct {
 	whole   []*frame
 	halves  []*frame
 	changes map[kintsugi.Step][]*frame // by the version that a reader has
+	kept    int                        // bytes that frames in changes have of their own
 }
 
 // frame is a range of chunks of a version.
@@ -25,6 +25,8 @@ type frame struct {
 	values []float32         // of the version
 	memory *transport.Memory // that bytes lie in; nil: only this process can read them
 	place  uint32            // in memory
+	named  [][]kernels.Run   // by chunk, the values that the frame has; nil: all
+	layout *kintsugi.Layout  // if some are named
 
 	once  sync.Once
 	bytes []byte
@@ -36,6 +38,8 @@ type frame struct {
 func (f *frame) encode(d kernels.Device) error {
 	f.once.Do(func() {
 		switch values := kernels.Bytes(f.values); {
+		case f.named != nil:
+			f.encodeNamed()
 		case f.codec != 0:
 			f.err = d.EncodeBF16(f.bytes, f.values, nil, nil)
 			f.crc = transport.Checksum(f.bytes)
@@ -48,8 +52,8 @@ func (f *frame) encode(d kernels.Device) error {
 	return f.err
 }
 
-// maxChanges bounds the earlier versions for which the list of changed chunks is kept, since
-// readers may name any version.
+// maxChanges bounds the earlier versions for which frames of changes are kept, since readers may name
+// any version. Those that are kept have no more bytes of their own than the version has.
 const maxChanges = 256
 
 // frames returns the frames of x for a reader. borrows says whether the reader can read them in
@@ -59,7 +63,7 @@ func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) [
 	defer x.pulled.mu.Unlock()
 	if x.far != nil && borrows && x.rooms.copied.bytes == nil && len(x.params) > 0 {
 		x.rooms.copied = newRoom(4 * len(x.params))
-		x.pulled.whole, x.pulled.changes = nil, nil
+		x.pulled.whole, x.pulled.changes, x.pulled.kept = nil, nil, 0
 	}
 	switch {
 	case req.Form == transport.ReadHalves:
@@ -67,15 +71,17 @@ func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) [
 			x.pulled.halves = v.halves(x)
 		}
 		return x.pulled.halves
-	case req.Form == transport.ReadChanges && x.since != nil:
+	case req.Form == transport.ReadChanges && len(x.marks.since) > 0:
 		list, ok := x.pulled.changes[req.Have]
 		if !ok {
-			list = v.cut(x, v.lacking(x, req.Have))
+			own := 0
+			list, own = v.lacked(x, req.Have)
 			if x.pulled.changes == nil {
 				x.pulled.changes = make(map[kintsugi.Step][]*frame)
 			}
-			if len(x.pulled.changes) < maxChanges {
+			if len(x.pulled.changes) < maxChanges && x.pulled.kept+own <= 4*len(x.params) {
 				x.pulled.changes[req.Have] = list
+				x.pulled.kept += own
 			}
 		}
 		return list
@@ -124,44 +130,4 @@ func (v *versions) halves(x *version) []*frame {
 		f.bytes, f.memory = x.rooms.halves.bytes[at[i]:at[i]+2*len(f.values)], x.rooms.halves.memory
 	}
 	return list
-}
-
-// lacking returns the chunks of x that a reader of version have may lack, in ranges that travel
-// together.
-func (v *versions) lacking(x *version, have kintsugi.Step) []kintsugi.ChunkRange {
-	var list []kintsugi.ChunkRange
-	n := int(v.chunks.Hi - v.chunks.Lo)
-	for lo := 0; lo < n; {
-		hi := lo
-		for hi < n && x.since[hi] > have {
-			hi++
-		}
-		if hi > lo {
-			list = append(list, transport.Frames(v.layout, kintsugi.ChunkRange{Lo: v.chunks.Lo + kintsugi.ChunkID(lo), Hi: v.chunks.Lo + kintsugi.ChunkID(hi)})...)
-		}
-		lo = max(hi, lo+1)
-	}
-	return list
-}
-
-// mark sets, for each chunk of x, the version since which it is unchanged; before is the version
-// before x. If chunks have changed, as all chunks do in most models, the comparison ends at their
-// first values.
-func (v *versions) mark(x, before *version) {
-	if !v.marks || x == nil {
-		return
-	}
-	base, _ := v.layout.Span(v.chunks)
-	x.since = make([]kintsugi.Step, v.chunks.Hi-v.chunks.Lo)
-	for i := range x.since {
-		x.since[i] = x.step
-		if before == nil || before.since == nil {
-			continue
-		}
-		c := v.layout.Chunks[int(v.chunks.Lo)+i]
-		lo, hi := c.Lo-base, c.Hi-base
-		if bytes.Equal(kernels.Bytes(x.params[lo:hi]), kernels.Bytes(before.params[lo:hi])) {
-			x.since[i] = before.since[i]
-		}
-	}
 }

@@ -162,7 +162,7 @@ type Config struct {
 	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) error
 
 	// Marks makes the server compare each version with the one before, so that readers may ask for
-	// the changed chunks only.
+	// what has changed only.
 	Marks bool
 
 	// TLS is how this server and its peers prove to each other who they are. nil: they do not, and

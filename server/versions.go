@@ -25,7 +25,7 @@ type version struct {
 	pins   int  // guarded by versions.mu
 	live   bool // current, next or being written; guarded by versions.mu
 
-	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: all changed in this one
+	marks  marks
 	pulled pulled
 	rooms  rooms
 }
@@ -68,7 +68,7 @@ type versions struct {
 	arrays kernels.Arrays // on an accelerator; nil: on the host; set before the first version is taken
 	banks  *Outside       // whose banks state may lie in; nil: none; set before the first version is taken
 	keep   bool           // keep the version before the current one; set before the first is published
-	marks  bool           // fill in version.since; set before the first is published
+	marks  bool           // fill in version.marks; set before the first is published
 
 	mu       sync.Mutex
 	previous *version   // nil: none, or not kept
@@ -92,7 +92,7 @@ func (v *versions) take(step kintsugi.Step) *version {
 		x = v.free[n-1]
 		v.free = v.free[:n-1]
 		v.mu.Unlock()
-		*x = version{params: x.params, state: x.state, states: x.states, bank: x.bank, far: x.far, rooms: x.rooms}
+		*x = version{params: x.params, state: x.state, states: x.states, bank: x.bank, far: x.far, rooms: x.rooms, marks: marks{since: x.marks.since[:0]}}
 		if x.far != nil {
 			x.far.here = false
 		}

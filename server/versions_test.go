@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -276,50 +277,101 @@ func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 }
 
 // A reader that has an earlier version and takes the changes since then has the version, and little
-// is sent if little changed.
+// is sent if little changed, of a chunk too.
 func TestChangesMakeTheVersion(t *testing.T) {
-	v := newTestVersions(t)
-	v.marks = true
-	first(v)
-	r := rand.New(rand.NewPCG(1, 2))
-	bits := func(x []float32) []byte { return bytes.Clone(kernels.Bytes(x)) }
-	had := map[kintsugi.Step][]byte{0: bits(v.current.params)}
-	all, sent := 0, 0
-	for step := kintsugi.Step(1); step <= 30; step++ {
-		x := v.take(step)
-		copy(x.params, v.current.params)
-		for range r.IntN(3) {
-			c := v.layout.Chunks[r.IntN(len(v.layout.Chunks))]
-			x.params[c.Hi-1] = r.Float32()
-		}
-		v.applied(x)
-		v.publish(nil)
-		want := bits(x.params)
-		for have, b := range had {
-			got, last := bytes.Clone(b), kintsugi.ChunkID(0)
-			for _, f := range v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}, false) {
-				if err := f.encode(kernels.Host); err != nil {
-					t.Fatal(err)
-				}
-				if lo, _ := v.layout.Span(f.chunks); f.chunks.Lo >= last {
-					copy(got[4*lo:], f.bytes)
-				}
-				last = f.chunks.Hi
-				if have == step-1 {
-					sent += len(f.bytes)
-				}
-			}
-			if !bytes.Equal(got, want) {
-				t.Fatalf("the changes from version %d do not make version %d", have, step)
-			}
-		}
-		had[step] = want
-		all += len(want)
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "rows", Shape: []int{900, 16}}, {Name: "odd", Shape: []int{41, 7}}, {Name: "w", Shape: []int{3, 700}}, {Name: "b", Shape: []int{5}}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if 3*sent > all {
-		t.Errorf("%d bytes of %d were sent, of which two chunks at most change in a step", sent, all)
+	for _, chunks := range []kintsugi.ChunkRange{{Hi: kintsugi.ChunkID(len(l.Chunks))}, {Lo: 3, Hi: kintsugi.ChunkID(len(l.Chunks)) - 1}} {
+		v := newVersions(l, chunks, 1)
+		v.marks = true
+		first(v)
+		r := rand.New(rand.NewPCG(1, 2))
+		had := map[kintsugi.Step][]float32{0: slices.Clone(v.current.params)}
+		all, sent := 0, 0
+		for step := kintsugi.Step(1); step <= 60; step++ {
+			x := v.take(step)
+			copy(x.params, v.current.params)
+			n := len(x.params)
+			switch step % 4 {
+			case 0:
+				x.params[r.IntN(n)] = 0
+			case 1, 2: // rows
+				for range r.IntN(6) {
+					lo := r.IntN(n)
+					for i := lo; i < min(lo+20, n); i++ {
+						x.params[i] = r.Float32()
+					}
+				}
+			case 3: // a chunk or two
+				if step%8 == 3 {
+					lo := r.IntN(n)
+					for i := lo; i < min(lo+2000, n); i++ {
+						x.params[i] = r.Float32()
+					}
+				}
+			}
+			v.applied(x)
+			v.publish(nil)
+			for have, params := range had {
+				got := slices.Clone(params)
+				n := receive(t, v, got, v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}, false))
+				if !sameBits(got, x.params) {
+					t.Fatalf("the changes from version %d do not make version %d", have, step)
+				}
+				if have == step-1 && step%4 != 3 {
+					sent += n
+					all += 4 * len(got)
+				}
+			}
+			had[step] = slices.Clone(x.params)
+		}
+		if 30*sent > all || sent == 0 {
+			t.Errorf("%d bytes of %d were sent, of which up to six times 20 values changed in a step", sent, all)
+		}
 	}
 }
+
+// receive takes frames into params, as a worker does, and returns their size in bytes.
+func receive(t *testing.T, v *versions, params []float32, frames []*frame) (size int) {
+	t.Helper()
+	base, _ := v.layout.Span(v.chunks)
+	last := v.chunks.Lo
+	for _, f := range frames {
+		if err := f.encode(kernels.Host); err != nil {
+			t.Fatal(err)
+		}
+		if f.chunks.Lo < last {
+			t.Fatalf("a frame of chunks [%d, %d) comes after chunk %d", f.chunks.Lo, f.chunks.Hi, last)
+		}
+		if f.crc != transport.Checksum(f.bytes) {
+			t.Fatal("a frame has another checksum than it says")
+		}
+		last = f.chunks.Hi
+		size += len(f.bytes)
+		lo, hi := v.layout.Span(f.chunks)
+		if f.codec == 0 {
+			copy(kernels.Bytes(params[lo-base:hi-base]), f.bytes)
+			continue
+		}
+		rest := f.bytes
+		for _, c := range v.layout.Chunks[f.chunks.Lo:f.chunks.Hi] {
+			n, err := kernels.Check(kernels.Sparse32, c.Len(), rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kernels.SetNamed(params[c.Lo-base:c.Hi-base], kernels.Sparse32, rest[:n])
+			rest = rest[n:]
+		}
+		if len(rest) > 0 {
+			t.Fatalf("%d bytes are left of a frame", len(rest))
+		}
+	}
+	return size
+}
+
+func sameBits(x, y []float32) bool { return bytes.Equal(kernels.Bytes(x), kernels.Bytes(y)) }
 
 // A reader that always names other versions is answered, and fills no memory.
 func TestWhatIsKeptOfChangesIsBounded(t *testing.T) {
@@ -335,5 +387,33 @@ func TestWhatIsKeptOfChangesIsBounded(t *testing.T) {
 	}
 	if n := len(x.pulled.changes); n > 1000 {
 		t.Errorf("the changes since %d versions are kept", n)
+	}
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "rows", Shape: []int{4000, 16}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v = newVersions(l, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, 1)
+	v.marks = true
+	first(v)
+	for step := kintsugi.Step(1); step <= 199; step++ {
+		x = v.take(step)
+		copy(x.params, v.current.params)
+		x.params[320*step] = float32(step)
+		v.applied(x)
+		v.publish(nil)
+	}
+	for have := range kintsugi.Step(199) {
+		v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}, false)
+	}
+	kept := 0
+	for _, list := range x.pulled.changes {
+		for _, f := range list {
+			if f.named != nil {
+				kept += cap(f.bytes)
+			}
+		}
+	}
+	if whole := 4 * len(x.params); kept > whole+whole/8 || kept < whole/2 {
+		t.Errorf("changes of %d bytes are kept of a version of %d", kept, whole)
 	}
 }

@@ -21,7 +21,7 @@ type PullForm uint8
 const (
 	PullFP32  PullForm = iota // all parameters, exactly
 	PullBF16                  // all parameters, rounded to bfloat16: gradients are computed on the rounded values
-	PullDelta                 // exactly, and only the chunks that differ from the version that the worker already has
+	PullDelta                 // exactly, and only what differs from the version that the worker already has
 )
 
 // ParsePull parses the name that PullForm.String returns. Other names are an ErrUsage.
@@ -53,7 +53,7 @@ type source struct {
 	// PullDelta: the version that a destination array holds completely, by the address of its first
 	// value.
 	holds   map[*float32]kintsugi.Step
-	changes bool // the next answer has only the chunks that have changed
+	changes bool // the next answer has only what has changed
 }
 
 // sources returns a source, without a stream, for every shard of a view that has chunks.
@@ -274,7 +274,7 @@ func (x *source) landFrames(params []float32, first, end int, version kintsugi.S
 	return version, nil
 }
 
-// landChanges receives an answer that consists of the changed chunks.
+// landChanges receives an answer that consists of what has changed.
 func (x *source) landChanges(params []float32) (kintsugi.Step, error) {
 	for at := x.chunks.Lo; ; {
 		f, err := x.read.Recv()
@@ -297,21 +297,48 @@ func (x *source) landChanges(params []float32) (kintsugi.Step, error) {
 	}
 }
 
+// setNamed sets the values that a frame names.
+func (x *source) setNamed(f *transport.Frame, params []float32) error {
+	x.room = resize(x.room, int(f.Bytes))
+	if err := f.CopyTo(x.room); err != nil {
+		return err
+	}
+	rest := x.room
+	for _, c := range x.layout.Chunks[f.Chunks.Lo:f.Chunks.Hi] {
+		n, err := kernels.Check(kernels.Sparse32, c.Len(), rest)
+		if err != nil {
+			return fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
+		}
+		kernels.SetNamed(params[c.Lo:c.Hi], kernels.Sparse32, rest[:n])
+		rest = rest[n:]
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("%w: %d bytes are left of a frame of chunks [%d, %d)", kintsugi.ErrCorrupt, len(rest), f.Chunks.Lo, f.Chunks.Hi)
+	}
+	return nil
+}
+
 // landFrame copies or decodes an expected frame of chunks into params, and releases the frame.
 func (x *source) landFrame(f *transport.Frame, params []float32) error {
 	defer f.Release()
-	codec := transport.Codec(0)
-	if x.pull == PullBF16 {
+	codec, named := transport.Codec(0), transport.CodecOf(kernels.Sparse32, compress.Plain)
+	switch {
+	case x.pull == PullBF16:
 		codec = transport.CodecOf(kernels.BF16, compress.Plain)
+	case x.changes && f.Codec == named:
+		codec = named
 	}
 	if f.Kind != transport.KindParameters || f.Codec != codec || f.Shard != x.id || f.Push.Line != x.line {
 		return fmt.Errorf("%w: shard %d answered a read with a frame of kind %d and codec %d of shard %d on line %d", kintsugi.ErrCorrupt, x.id, f.Kind, f.Codec, f.Shard, f.Push.Line)
 	}
 	lo, hi := x.layout.Span(f.Chunks)
 	err := error(nil)
-	if codec == 0 {
+	switch codec {
+	case 0:
 		err = f.CopyTo(kernels.Bytes(params[lo:hi]))
-	} else {
+	case named:
+		err = x.setNamed(f, params)
+	default:
 		x.room = resize(x.room, 2*(hi-lo))
 		if err = f.CopyTo(x.room); err == nil {
 			err = x.device.Decode(params[lo:hi], kernels.BF16, x.room)

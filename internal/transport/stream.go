@@ -116,8 +116,8 @@ type ReadForm uint32
 const (
 	ReadWhole  ReadForm = 0 // all chunks, as float32
 	ReadHalves ReadForm = 1 // all chunks, as bfloat16
-	// As float32, at least the chunks that differ from the version that the reader has; then a
-	// frame of KindVersion.
+	// At least the values that differ from the version that the reader has, in frames of whole chunks
+	// as float32, or of the values that they name, as Sparse32; then a frame of KindVersion.
 	ReadChanges ReadForm = 2
 	// No answer: the reader has finished with the last answer, whose payloads are in borrowed
 	// memory. Another request implies this too.

@@ -2972,8 +2972,9 @@ type ReadRequest struct {
 	Line    uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
 	Shard   uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
 	AtLeast uint64                 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"` // the answer is this version or a newer one, once released
-	// 0: all values as float32; 1: all values as bfloat16; 2: at least the chunks that differ from those
-	// of version have, as float32; 3: nothing: the reader no longer needs the previous answer.
+	// 0: all values as float32; 1: all values as bfloat16; 2: at least the values that differ from those
+	// of version have, in frames of whole chunks as float32 or of named values as sparse32; 3: nothing:
+	// the reader no longer needs the previous answer.
 	Form          uint32 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`
 	Have          uint64 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -134,7 +134,7 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	f.DurationVar(&s.GradientTime, "gradient-time", 0, "least time that a gradient takes, such as 80ms, to imitate slower machines (default: no least time)")
 	f.StringVar(&s.Wire, "wire", "auto", "how processes exchange gradients and parameters: shm (memory shared by processes of one host), grpc, or auto (shm where possible)")
 	f.StringVar(&s.Window, "window", WindowDefault, "how many bytes may be in flight to a process on each of its gRPC streams, or auto, which adapts it. A stream carries that much per round trip, so hosts that are tens of milliseconds apart need more, such as 16MiB; less stays in the caches")
-	f.StringVar(&s.Pull, "pull", "fp32", "how parameters travel: fp32, bf16 (half the bytes; gradients are computed on rounded parameters) or delta (exact, but only the chunks that have changed: for models whose steps touch few rows)")
+	f.StringVar(&s.Pull, "pull", "fp32", "how parameters travel: fp32, bf16 (half the bytes; gradients are computed on rounded parameters) or delta (exact, but only what has changed: for models whose steps touch few rows)")
 	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, mostly fp32)")
 	f.StringVar(&s.Device, "device", "auto", "what computes gradients: "+deviceForms)
 	f.StringVar(&s.ServerDevice, "server-device", "cpu", "what keeps the parameters and takes the steps: "+serverDeviceForms+"; the result does not depend on it")
