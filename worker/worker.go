@@ -36,6 +36,10 @@ type Config struct {
 	// it is finished.
 	Layers *Layers
 
+	// InPlace, if set, is memory in which Gradient uses parameters without a copy. It cannot be
+	// combined with Pace.Continue or kintsugi.Wait, which read parameters while older ones are used.
+	InPlace *InPlace
+
 	// Reconcile, if set, is called on a line that begins with a partial restore, before the first
 	// call of Gradient on that line. lost are the chunks that may have come back with the values of
 	// earlier versions. An algorithm that can repair them does so in its next step. Reconcile is
@@ -122,6 +126,16 @@ const (
 // ErrLeft means that the worker was asked to leave and has left.
 var ErrLeft = errors.New("left, as it was asked to")
 
+// InPlace is memory for parameters that the code behind Gradient shares.
+type InPlace struct {
+	// Params has Layout.Values values. The worker reads versions into it and passes it to Gradient.
+	Params []float32
+
+	// Settle is called before Params are written. It waits until a call of Gradient that was given up
+	// no longer reads them. An error other than that of ctx ends the worker, as one of Gradient does.
+	Settle func(ctx context.Context) error
+}
+
 // Run works until the run is over, and then returns nil. It returns ErrLeft after Config.Leave, the
 // error of ctx when that ends, and any error that another try would meet again: another model, a
 // gradient that is not finite, or a newer life of this slot. After other errors it connects again.
@@ -141,7 +155,12 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Codec != nil && cfg.Codec.Name() == "fp32" {
 		cfg.Codec = nil
 	}
-	w := &worker{cfg: cfg, params: make([]float32, cfg.Layout.Values), own: make([]float32, cfg.Layout.Values)}
+	w := &worker{cfg: cfg, own: make([]float32, cfg.Layout.Values)}
+	if cfg.InPlace != nil {
+		w.params = cfg.InPlace.Params
+	} else {
+		w.params = make([]float32, cfg.Layout.Values)
+	}
 	w.grads = w.own
 	if cfg.Codec != nil {
 		w.encoder = newEncoder(&w.cfg)
@@ -394,6 +413,11 @@ func (w *worker) wentOut(id kintsugi.PushID) bool {
 // land reads a version of at least atLeast. The first read of a session ends the outage, but only
 // when it has succeeded.
 func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	if p := w.cfg.InPlace; p != nil {
+		if err := p.Settle(s.ctx); err != nil {
+			return 0, s.cause(fmt.Errorf("%w: %w", errGradient, err))
+		}
+	}
 	if w.spare == nil {
 		return s.read(w.params, atLeast)
 	}

@@ -45,6 +45,7 @@ type LiveConfig struct {
 	Reconcile        func(kintsugi.Slot, []kintsugi.ChunkRange) // worker.Config.Reconcile, with the slot; may be nil
 	Wire             worker.Wire                                // worker.Config.Wire
 	Pull             worker.PullForm                            // worker.Config.Pull
+	Lent             bool                                       // worker.Config.InPlace: gradients are computed elsewhere, on parameters that are lent
 	Through          func(address string) string                // the address at which workers reach a server; nil: its own
 	Between          bool                                       // servers also use Through to reach one another
 	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: unlimited
@@ -217,6 +218,9 @@ func (l *Live) StartWorker(i int) {
 	if l.cfg.Layered != nil {
 		cfg.Layers = &worker.Layers{}
 		cfg.Gradient = l.cfg.Layered(cfg.Layers)
+	}
+	if l.cfg.Lent {
+		cfg.Gradient, cfg.InPlace = lend(cfg.Gradient, l.cfg.Layout.Values)
 	}
 	if l.cfg.Codec != nil {
 		cfg.Codec = l.cfg.Codec(cfg.Slot)

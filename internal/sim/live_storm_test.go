@@ -92,6 +92,8 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 		cfg.Layout, cfg.Steps = wide(t), 20
 		cfg.Gradient, cfg.Layered = nil, layered(cfg.Layout, time.Duration(rng.IntN(2))*time.Millisecond)
 	}
+	// Other settings read parameters while a gradient is computed.
+	cfg.Lent = rng.IntN(2) == 0 && !flows && !cfg.Consistency.Continue && cfg.Consistency.Busy != kintsugi.Wait && cfg.Pull != worker.PullDelta
 	if rng.IntN(4) == 0 {
 		cfg.Consistency.ClipNorm = 100 + 300*rng.Float64()
 	}
@@ -106,8 +108,8 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	if cfg.Layout, err = cfg.Layout.WithRates(s.rates); err != nil {
 		t.Fatal(err)
 	}
-	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, between %v, continue %v %v, clipped %v, rates %v",
-		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
+	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, lent %v, between %v, continue %v %v, clipped %v, rates %v",
+		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Lent, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
 	return s
 }
 

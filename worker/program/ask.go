@@ -34,7 +34,7 @@ func (e errSaid) Error() string { return "it says: " + string(e) }
 
 // ask sends a question and waits for its answer. If ctx ends first, the answer is still owed.
 func (p *Program) ask(ctx context.Context, about string, f fields) (answer, error) {
-	if err := p.settle(ctx); err != nil {
+	if err := p.Settle(ctx); err != nil {
 		return answer{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -55,8 +55,9 @@ func (p *Program) ask(ctx context.Context, about string, f fields) (answer, erro
 	return p.answer(ctx)
 }
 
-// settle waits for the answer to a question that was given up.
-func (p *Program) settle(ctx context.Context) error {
+// Settle waits for the answer to a question that was given up, if there is one: until then the
+// program may read the parameters. Its errors are those of Gradient.
+func (p *Program) Settle(ctx context.Context) error {
 	if !p.owed || p.failed != nil {
 		return p.failed
 	}

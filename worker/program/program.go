@@ -114,6 +114,15 @@ func (p *Program) share(ctx context.Context, unread bool) error {
 	return nil
 }
 
+// Params returns the parameters in the shared memory. Who writes them there and passes them to
+// Gradient, Take or Evaluate saves a copy. Call Settle before each time that they are written.
+func (p *Program) Params(ctx context.Context) ([]float32, error) {
+	if err := p.share(ctx, true); err != nil {
+		return nil, err
+	}
+	return p.params(), nil
+}
+
 func (p *Program) params() []float32 {
 	return kernels.Floats(p.memory.Bytes()[page : page+4*p.about.Values()])
 }
@@ -174,16 +183,18 @@ func (p *Program) Evaluate(ctx context.Context, params []float32) (loss, accurac
 	return number(a.Loss), number(a.Accuracy), a.Examples, nil
 }
 
-// lend copies parameters to the shared memory, as soon as the program does not read it for an
-// earlier question.
+// lend copies parameters to the shared memory, unless they are there, as soon as the program does not
+// read it for an earlier question.
 func (p *Program) lend(ctx context.Context, params []float32) error {
 	if err := p.share(ctx, true); err != nil {
 		return err
 	}
-	if err := p.settle(ctx); err != nil {
+	if err := p.Settle(ctx); err != nil {
 		return err
 	}
-	spread.Copy(spread.Array{To: kernels.Bytes(p.params()), From: kernels.Bytes(params)})
+	if own := p.params(); len(params) > 0 && &params[0] != &own[0] {
+		spread.Copy(spread.Array{To: kernels.Bytes(own), From: kernels.Bytes(params)})
+	}
 	return nil
 }
 

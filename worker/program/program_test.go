@@ -87,6 +87,21 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 		}
 		return p.Answer(map[string]any{"id": q.ID, "loss": 1, "examples": 1})
 	},
+	"read late": func(p *programtest.Program, q programtest.Question) error { // what the parameters come to some time after nobody wants it any more
+		if q.Version == 0 {
+			fmt.Println("at it")
+			for p.Wanted() == q.ID {
+			}
+			for range 100_000 {
+				late = 0
+				for _, v := range p.Params() {
+					late += float64(v)
+				}
+			}
+		}
+		p.Grads()[0] = p.Params()[0]
+		return p.Answer(map[string]any{"id": q.ID, "loss": late, "examples": 1})
+	},
 	"repeat": func(p *programtest.Program, q programtest.Question) error { // what it was asked
 		p.Grads()[0], p.Grads()[1], p.Grads()[2] = float32(q.Slot), float32(q.Version), float32(q.Sequence)
 		for i, x := range q.Indices {
@@ -95,6 +110,8 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 		return p.Answer(map[string]any{"id": q.ID, "loss": float64(q.Seed), "examples": 7})
 	},
 }
+
+var late float64 // what the behaviour "read late" has read
 
 func behave(how string) {
 	about := about
@@ -208,6 +225,49 @@ func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
 		if err != nil || grads[0] != float32(version) {
 			t.Fatalf("after it: gradient %v of version %d, %v", grads, version, err)
 		}
+	}
+}
+
+// Parameters that are written where the program reads them need no copy, and are written only when an
+// earlier question is over, even if nobody waits for its answer.
+func TestParametersCanBeWrittenWhereTheyAreRead(t *testing.T) {
+	t.Setenv(behaviour, "read late")
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Output: when("at it", cancel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	params, err := p.Params(t.Context())
+	if err != nil || len(params) != 11 {
+		t.Fatal(len(params), err)
+	}
+	write := func(v float32) {
+		if err := p.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range params {
+			params[i] = v
+		}
+	}
+	write(1)
+	grads := make([]float32, 11)
+	if _, _, err = p.Gradient(ctx, params, grads, program.Request{Indices: []int{1}}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the gradient that was given up: %v", err)
+	}
+	for version := kintsugi.Step(1); version < 4; version++ {
+		write(float32(10 * version))
+		saw, _, err := p.Gradient(t.Context(), params, grads, program.Request{ID: kintsugi.PushID{Version: version}, Indices: []int{1}})
+		if err != nil || grads[0] != float32(10*version) || params[0] != float32(10*version) {
+			t.Fatalf("version %d: gradient %v at %v, %v", version, grads, params, err)
+		}
+		if saw != 11 {
+			t.Fatalf("the gradient that was given up has seen parameters that come to %v, and was to see 11", saw)
+		}
+	}
+	// Others are copied as before.
+	if _, _, err := p.Gradient(t.Context(), make([]float32, 11), grads, program.Request{ID: kintsugi.PushID{Version: 5}, Indices: []int{1}}); err != nil || grads[0] != 0 || params[0] != 0 {
+		t.Errorf("gradient %v at %v, %v; all parameters are 0", grads, params, err)
 	}
 }
 

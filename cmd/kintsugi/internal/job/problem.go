@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
 // Problem is a model and its training data.
@@ -277,6 +278,20 @@ func (p *Problem) Compute(ctx context.Context, s *Settings) (worker.Gradient, io
 		return nil, nil, errors.Join(err, m.Close())
 	}
 	return gradient, m, nil
+}
+
+// InPlace returns the memory in which m, which Compute has returned, uses parameters without a copy.
+// nil: it has none.
+func (p *Problem) InPlace(ctx context.Context, s *Settings, m io.Closer) (*worker.InPlace, error) {
+	running, ok := m.(*program.Program)
+	if !ok || s.local() && !running.Takes() { // a worker that takes local steps has other parameters in each of them
+		return nil, nil
+	}
+	params, err := running.Params(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &worker.InPlace{Params: params, Settle: running.Settle}, nil
 }
 
 // compute returns the gradient function of one batch.

@@ -115,6 +115,14 @@ func runWorker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
+	var inPlace *worker.InPlace
+	// Elsewhere a worker reads parameters while a gradient on older ones is computed. With deltas, a
+	// value that a faulty program has changed there would stay.
+	if consistency.Certain() && consistency.Busy != kintsugi.Wait && pull != worker.PullDelta {
+		if inPlace, err = prob.InPlace(ctx, &p.Settings, m); err != nil {
+			return err
+		}
+	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "device", p.Computes(m), "blas", job.Multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
 	leaving := make(chan struct{})
 	p.onNotice(func(ctx context.Context, _ notice.Notice) {
@@ -124,7 +132,7 @@ func runWorker(ctx context.Context, p *Process) error {
 	cfg := worker.Config{
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.Layout, Device: device,
-		Gradient: gradient, Layers: prob.Layers, Reconcile: prob.Reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
+		Gradient: gradient, InPlace: inPlace, Layers: prob.Layers, Reconcile: prob.Reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: job.LongRate(schedule), Slow: p.slowness, AtLeast: p.LeastTime(), Enter: func(s worker.State) { enter(string(s)) }, TLS: p.Creds, Window: p.WindowBytes(), Log: p.log,
 	}
 	return p.inPlace(ctx, client, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
