@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
@@ -115,13 +117,9 @@ func runWorker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	var inPlace *worker.InPlace
-	// Elsewhere a worker reads parameters while a gradient on older ones is computed. With deltas, a
-	// value that a faulty program has changed there would stay.
-	if consistency.Certain() && consistency.Busy != kintsugi.Wait && pull != worker.PullDelta {
-		if inPlace, err = prob.InPlace(ctx, &p.Settings, m); err != nil {
-			return err
-		}
+	memory, err := p.memoryOf(ctx, prob, m, consistency, pull)
+	if err != nil {
+		return err
 	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "device", p.Computes(m), "blas", job.Multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
 	leaving := make(chan struct{})
@@ -132,10 +130,20 @@ func runWorker(ctx context.Context, p *Process) error {
 	cfg := worker.Config{
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.Layout, Device: device,
-		Gradient: gradient, InPlace: inPlace, Layers: prob.Layers, Reconcile: prob.Reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
+		Gradient: gradient, InPlace: memory, Layers: prob.Layers, Reconcile: prob.Reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: job.LongRate(schedule), Slow: p.slowness, AtLeast: p.LeastTime(), Enter: func(s worker.State) { enter(string(s)) }, TLS: p.Creds, Window: p.WindowBytes(), Log: p.log,
 	}
 	return p.inPlace(ctx, client, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
+}
+
+// memoryOf returns the memory in which m uses parameters without a copy, if it may be read into.
+// With other consistencies a worker reads parameters while a gradient on older ones is computed. With
+// deltas, a value that a faulty program has changed there would stay.
+func (p *Process) memoryOf(ctx context.Context, prob *job.Problem, m io.Closer, c agg.Config, pull worker.PullForm) (*worker.InPlace, error) {
+	if !c.Certain() || c.Busy == kintsugi.Wait || pull == worker.PullDelta {
+		return nil, nil
+	}
+	return prob.InPlace(ctx, &p.Settings, m)
 }
 
 // work is the life of a worker: until the run is over, or until it is asked to leave.
