@@ -42,16 +42,37 @@ func (p *Process) endsAlone(ctx context.Context, client *etcd.Client, end func()
 
 const toldWithin = time.Second
 
-// lastWord returns a function that returns the declaration that the run is over, as far as known
-// here, or nil.
-func lastWord(ctx context.Context, client *etcd.Client) func() *kintsugi.Done {
-	var word atomic.Pointer[kintsugi.Done]
+// lastWord is the declaration that the run is over, as far as a server knows; nil: none.
+type lastWord struct {
+	client *etcd.Client
+	word   atomic.Pointer[kintsugi.Done]
+}
+
+// newLastWord knows at once what was declared before: a server that comes back after the end may
+// conduct at once. Of what others declare it learns later, until ctx ends.
+func newLastWord(ctx context.Context, client *etcd.Client) (*lastWord, error) {
+	l := &lastWord{client: client}
+	d, err := client.Done(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.word.Store(d)
 	go func() {
 		for d := range client.WatchDone(ctx) {
-			word.Store(&d)
+			l.word.Store(&d)
 		}
 	}()
-	return word.Load
+	return l, nil
+}
+
+// say declares that the run is over. A watch that has just begun would hear of it a tenth of a second
+// later, and this server may have to conduct again before.
+func (l *lastWord) say(ctx context.Context, d kintsugi.Done) error {
+	d, err := l.client.PutDone(ctx, d)
+	if err == nil {
+		l.word.Store(&d)
+	}
+	return err
 }
 
 // lingers is how long a role that ends with the run waits for workers that do not know of the end

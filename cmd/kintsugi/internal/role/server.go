@@ -98,6 +98,10 @@ func runServer(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer client.Close()
+	over, err := newLastWord(ctx, client)
+	if err != nil {
+		return err
+	}
 	lis, address, err := p.listen()
 	if err != nil {
 		return err
@@ -119,11 +123,7 @@ func runServer(ctx context.Context, p *Process) error {
 		Whole: self.whole, Apart: self.apart,
 		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
 		Held:    sayStanding(client),
-		Done: func(ctx context.Context, d kintsugi.Done) error {
-			_, err := client.PutDone(ctx, d)
-			return err
-		},
-		Over:  lastWord(ctx, client),
+		Done:    over.say, Over: over.word.Load,
 		Enter: func(s server.State) { enter(string(s)) },
 		TLS:   p.Creds, Window: p.WindowBytes(),
 		Log: p.log,
