@@ -338,7 +338,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     means = _Means(torch, module)
     asked = 0  # number of gradients so far
     pinned = False  # whether _pin has been called
-    held = {}  # by parameter, the rows of the last answer that are not zero, if the others are
+    written = {}  # by parameter, the rows of the last answer that are not zero, if the others are
 
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
@@ -410,17 +410,17 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     def answer(to, n, g):
         """Writes a gradient. Of one with sparse rows, such as those of an Embedding with sparse=True, it writes these rows, and zeros to those of the answer before."""
-        rows = held.pop(n, None)
+        rows = written.pop(n, None)
         if g is None or not g.is_sparse or g.sparse_dim() > 1:
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
             return
         at = g._indices()[0].to(to.device, copy=True)  # they may be the loss's own, which may change them
         to.zero_() if rows is None else to.index_fill_(0, rows, 0)
         to.index_add_(0, at, g._values().to(to.device, to.dtype))
-        held[n] = at
+        written[n] = at
 
     def steps(params, grads, plan):
-        held.clear()
+        written.clear()
         move(plan.slot)
         pin(plan.batches[0][0]._memory)
         update(params, apart=True)  # the steps are the module's alone
