@@ -148,8 +148,8 @@ func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []
 type Run struct{ Lo, Hi int32 }
 
 // AppendRuns appends the Sparse32 payload that names the values of x in runs, which are not empty,
-// ascend and do not overlap, to dst and returns the extended slice. It names zeros too: it is for
-// [SetNamed].
+// ascend and do not overlap, to dst and returns the extended slice. It names the zeros among them too,
+// so [SetNamed] sets them.
 func AppendRuns(dst []byte, x []float32, runs []Run) []byte {
 	count, gaps, next := 0, 0, int32(0)
 	for _, r := range runs {

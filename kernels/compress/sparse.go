@@ -2,9 +2,9 @@ package compress
 
 import (
 	"bytes"
-	"encoding/binary"
 	"iter"
 	"math"
+	"sync"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -27,31 +27,26 @@ func (named) encode(_ kernels.Device, dst []byte, x, carry, residual []float32, 
 		}
 		x = sum
 	}
-	count, gaps, next := 0, 0, 0
+	s := runs.Get().(*[]kernels.Run)
+	defer runs.Put(s)
+	list := (*s)[:0]
 	for lo, hi := range touched(x) {
 		for i := lo; i < hi; i++ {
-			if math.Float32bits(x[i]) != 0 {
-				count, gaps, next = count+1, gaps+uvarintBytes(i-next), i+1
+			if math.Float32bits(x[i]) == 0 {
+				continue
+			}
+			if n := len(list); n > 0 && int(list[n-1].Hi) == i {
+				list[n-1].Hi++
+			} else {
+				list = append(list, kernels.Run{Lo: int32(i), Hi: int32(i) + 1})
 			}
 		}
 	}
-	dst = binary.AppendUvarint(dst, uint64(count))
-	dst = binary.AppendUvarint(dst, uint64(gaps))
-	dst, to := extend(dst, 4*count+gaps)
-	value, gap := to[:4*count], to[4*count:]
-	next = 0
-	for lo, hi := range touched(x) {
-		for i := lo; i < hi; i++ {
-			if b := math.Float32bits(x[i]); b != 0 {
-				binary.LittleEndian.PutUint32(value, b)
-				value = value[4:]
-				gap = gap[binary.PutUvarint(gap, uint64(i-next)):]
-				next = i + 1
-			}
-		}
-	}
-	return dst
+	*s = list
+	return kernels.AppendRuns(dst, x, list)
 }
+
+var runs = sync.Pool{New: func() any { return new([]kernels.Run) }}
 
 const atOnce = 64 // values that touched looks at together
 
@@ -68,13 +63,4 @@ func touched(x []float32) iter.Seq2[int, int] {
 			}
 		}
 	}
-}
-
-// uvarintBytes returns the size of v as a uvarint, in bytes.
-func uvarintBytes(v int) int {
-	n := 1
-	for v >>= 7; v > 0; v >>= 7 {
-		n++
-	}
-	return n
 }
