@@ -81,15 +81,8 @@ def loss(params, x, key):
 		if err != nil {
 			b.Fatal(err)
 		}
-		about := p.About()
-		l, err := about.Layout()
-		if err != nil {
-			b.Fatal(err)
-		}
-		programs[i], params[i], grads[i] = p, make([]float32, l.Values), make([]float32, l.Values)
-		if err := p.Initialise(b.Context(), params[i]); err != nil {
-			b.Fatal(err)
-		}
+		programs[i] = p
+		_, params[i], grads[i] = arrays(b, p)
 	}
 	ask := func(i int) time.Duration {
 		begin := time.Now()
@@ -130,15 +123,7 @@ kintsugi.run_torch("wide", build, loss, examples=64)
 	if err != nil {
 		b.Fatal(err)
 	}
-	about := p.About()
-	l, err := about.Layout()
-	if err != nil {
-		b.Fatal(err)
-	}
-	params, grads := make([]float32, l.Values), make([]float32, l.Values)
-	if err := p.Initialise(b.Context(), params); err != nil {
-		b.Fatal(err)
-	}
+	l, params, grads := arrays(b, p)
 	const steps = 8
 	s := kernels.Scalars{LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, Correction1: 0.1, Correction2: 0.001}
 	indices := []int{1, 2, 3, 4}
@@ -172,4 +157,19 @@ kintsugi.run_torch("wide", build, loss, examples=64)
 	b.ReportMetric(workers.Seconds()*1e3/steps/float64(b.N), "worker-ms/step")
 	b.ReportMetric(float64(workers)/float64(own), "times-worker")
 	b.ReportMetric(0, "ns/op")
+}
+
+// arrays returns the layout of a program's model, its initial parameters, and room for a gradient.
+func arrays(b *testing.B, p *program.Program) (l *kintsugi.Layout, params, grads []float32) {
+	b.Helper()
+	about := p.About()
+	l, err := about.Layout()
+	if err != nil {
+		b.Fatal(err)
+	}
+	params, grads = make([]float32, l.Values), make([]float32, l.Values)
+	if err := p.Initialise(b.Context(), params); err != nil {
+		b.Fatal(err)
+	}
+	return l, params, grads
 }

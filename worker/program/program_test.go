@@ -208,15 +208,9 @@ func TestAProgramIsToldExactlyWhichGradient(t *testing.T) {
 }
 
 func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
-	t.Setenv(behaviour, "take long")
-	ctx, cancel := context.WithCancel(t.Context())
-	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Output: when("at it", cancel)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p, ctx := startUntil(t, "take long")
 	grads := make([]float32, 11)
-	_, _, err = p.Gradient(ctx, grads, grads, program.Request{Indices: []int{1}})
+	_, _, err := p.Gradient(ctx, grads, grads, program.Request{Indices: []int{1}})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("the gradient that was given up: %v", err)
 	}
@@ -231,13 +225,7 @@ func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
 // Parameters that are written where the program reads them need no copy, and are written only when an
 // earlier question is over, even if nobody waits for its answer.
 func TestParametersCanBeWrittenWhereTheyAreRead(t *testing.T) {
-	t.Setenv(behaviour, "read late")
-	ctx, cancel := context.WithCancel(t.Context())
-	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Output: when("at it", cancel)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p, ctx := startUntil(t, "read late")
 	params, err := p.Params(t.Context())
 	if err != nil || len(params) != 11 {
 		t.Fatal(len(params), err)
@@ -269,6 +257,19 @@ func TestParametersCanBeWrittenWhereTheyAreRead(t *testing.T) {
 	if _, _, err := p.Gradient(t.Context(), make([]float32, 11), grads, program.Request{ID: kintsugi.PushID{Version: 5}, Indices: []int{1}}); err != nil || grads[0] != 0 || params[0] != 0 {
 		t.Errorf("gradient %v at %v, %v; all parameters are 0", grads, params, err)
 	}
+}
+
+// startUntil starts a program, and returns a context that ends when the program says that it is at it.
+func startUntil(t *testing.T, how string) (*program.Program, context.Context) {
+	t.Helper()
+	t.Setenv(behaviour, how)
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Output: when("at it", cancel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p, ctx
 }
 
 // when calls do when the text has been written.
