@@ -66,7 +66,9 @@
 // # The memory
 //
 // The memory consists of a page of 4096 bytes, the parameters, and the gradients. A value has 4
-// bytes in the machine's byte order. The first eight bytes of the page are the id of the question
+// bytes in the machine's byte order. Kintsugi writes the parameters between an answer and the next
+// question, even if it no longer wants the answer, and only reads the gradients: a program finds
+// there what it has written last. The first eight bytes of the page are the id of the question
 // whose answer is still wanted. A program whose gradients take long may read it now and then. If it
 // is not the id of the current question, newer parameters have made the gradient useless, and the
 // program may answer with anything.
