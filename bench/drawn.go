@@ -26,6 +26,7 @@ type DrawnConfig struct {
 	From     int // number of the first run
 	Seed     uint64
 	Binary   string
+	Program  []string // arguments of the program whose model is trained; empty: models are drawn too
 	Progress io.Writer
 }
 
@@ -67,8 +68,11 @@ func RunDrawn(ctx context.Context, cfg DrawnConfig) ([]DrawnRow, error) {
 		if len(row.Broken) > 0 {
 			said = strings.Join(row.Broken, "; ") + ": see " + row.Kept
 		}
-		fmt.Fprintf(cfg.Progress, "run %d of seed %d: %s: %d failures, next step after %.2f s at most, %d steps lost: %s\n",
-			n, cfg.Seed, row.Flags, row.Failures, row.Longest, row.Lost, said)
+		next := ""
+		if row.Longest.Known() {
+			next = fmt.Sprintf(", next step after %.2f s at most", row.Longest)
+		}
+		fmt.Fprintf(cfg.Progress, "run %d of seed %d: %s: %d failures%s, %d steps lost: %s\n", n, cfg.Seed, row.Flags, row.Failures, next, row.Lost, said)
 		rows = append(rows, row)
 	}
 	return rows, nil
@@ -76,7 +80,7 @@ func RunDrawn(ctx context.Context, cfg DrawnConfig) ([]DrawnRow, error) {
 
 // one makes run number n, and the undisturbed run if it must have the same parameters.
 func (cfg *DrawnConfig) one(ctx context.Context, n int) (row DrawnRow, err error) {
-	d := Draw(cfg.Seed, n)
+	d := Draw(cfg.Seed, n, cfg.Program...)
 	dir, err := os.MkdirTemp("", "kintsugi-drawn-")
 	if err != nil {
 		return row, err
@@ -102,7 +106,7 @@ func (cfg *DrawnConfig) one(ctx context.Context, n int) (row DrawnRow, err error
 	}
 	row.Broken = d.broken(got)
 	if d.repeats(got) {
-		calm := &Drawn{Settings: d.Settings, steps: d.steps}
+		calm := &Drawn{Settings: d.Settings, Program: d.Program, steps: d.steps}
 		was, broken, err := cfg.run(ctx, filepath.Join(dir, "calm"), calm)
 		if err != nil {
 			return row, err
@@ -168,10 +172,7 @@ func (d *Drawn) repeats(got drawnResult) bool {
 func (cfg *DrawnConfig) run(ctx context.Context, out string, d *Drawn) (got drawnResult, broken []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
 	defer cancel()
-	flags := append([]string{"--eval-every", "1000000"}, d.Settings...)
-	for _, f := range d.Faults {
-		flags = append(flags, "--fault", f)
-	}
+	flags := append([]string{"--eval-every", "1000000"}, d.Args()...)
 	c, err := startTrain(cfg.Binary, out, flags)
 	if err != nil {
 		return got, nil, err

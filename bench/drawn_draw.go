@@ -1,8 +1,8 @@
 package bench
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +15,7 @@ import (
 type Drawn struct {
 	Settings  []string // flags of train
 	Faults    []string
+	Program   []string      // arguments of the program whose model is trained; empty: a built-in one is
 	Interrupt time.Duration // after which the whole run is killed with SIGKILL, and then resumed; 0: it is not
 
 	servers, workers, steps int
@@ -27,16 +28,21 @@ type Drawn struct {
 	loses                   bool // a fault also takes what is outside the process
 }
 
-// Draw draws run number n with a seed. The result depends on nothing else.
-func Draw(seed uint64, n int) *Drawn {
+// Draw draws run number n with a seed. The result depends on nothing else. If there are arguments of
+// a program, its model is trained in place of a built-in one.
+func Draw(seed uint64, n int, program ...string) *Drawn {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
-	d := &Drawn{servers: oneOf(rng, 1, 2, 2, 3, 4), workers: oneOf(rng, 1, 2, 3, 4, 6)}
+	d := &Drawn{Program: program, servers: oneOf(rng, 1, 2, 2, 3, 4), workers: oneOf(rng, 1, 2, 3, 4, 6)}
 	model := oneOf(rng, "mlr", "mlp", "mlp", "lenet", "charlm", "mf")
 	d.steps = oneOf(rng, 80, 150, 300)
 	if model == "charlm" {
 		d.steps = oneOf(rng, 30, 60)
 	}
-	d.set("model", model)
+	if len(program) > 0 {
+		model = ""
+	} else {
+		d.set("model", model)
+	}
 	d.set("servers", strconv.Itoa(d.servers))
 	d.set("workers", strconv.Itoa(d.workers))
 	d.set("steps", strconv.Itoa(d.steps))
@@ -71,12 +77,15 @@ func (d *Drawn) drawSteps(rng *rand.Rand, model string) {
 	if consistency == "backup:1" && d.workers == 1 {
 		consistency = "bsp" // nobody would be left to wait for
 	}
-	d.paths = model != "mf" && model != "charlm" // these have rules of their own
+	d.paths = model != "" && model != "mf" && model != "charlm" // these have rules of their own, and so may a program
 	d.synchronous, d.late = consistency == "bsp", consistency == "async" || consistency == "ssp:2"
 	d.set("consistency", consistency)
 	codec := oneOf(rng, "fp32", "fp32", "fp32", "fp32+auto", "bf16", "fp16", "int8", "int8:stochastic", "int8+s2", "sign", "topk:0.05", "powersgd:2")
 	if model != "mf" { // its gradients are a few rows, and have a codec of their own
 		d.lossy = codec != "fp32" && codec != "fp32+auto"
+		if model == "" && codec == "fp32+auto" {
+			codec = "sparse" // the gradients of a program may be a few rows
+		}
 		d.set("codec", codec)
 		if rng.IntN(2) == 0 {
 			optimizer := oneOf(rng, "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad")
@@ -157,13 +166,25 @@ func (d *Drawn) drawFault(rng *rand.Rand) {
 	d.Faults = append(d.Faults, f.String())
 }
 
-// String returns the settings and faults as a command line of train has them.
-func (d *Drawn) String() (s string) {
-	for i := 0; i < len(d.Settings); i += 2 {
-		s += fmt.Sprintf("%s %s ", d.Settings[i], d.Settings[i+1])
-	}
+// Args returns the arguments of train.
+func (d *Drawn) Args() []string {
+	args := slices.Clone(d.Settings)
 	for _, f := range d.Faults {
-		s += fmt.Sprintf("--fault %q ", f)
+		args = append(args, "--fault", f)
 	}
-	return s[:len(s)-1]
+	if len(d.Program) > 0 {
+		args = append(append(args, "--"), d.Program...)
+	}
+	return args
+}
+
+// String returns the settings and faults as a command line of train has them.
+func (d *Drawn) String() string {
+	words := d.Args()
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \"'$`\\") {
+			words[i] = strconv.Quote(w)
+		}
+	}
+	return strings.Join(words, " ")
 }

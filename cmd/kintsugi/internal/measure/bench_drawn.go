@@ -10,19 +10,20 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 func benchDrawnCommand() *cobra.Command {
 	cfg, format := bench.DrawnConfig{}, ""
 	cmd := &cobra.Command{
-		Use: "drawn", Short: "Draw the settings and the faults of runs, and check what each promises", Args: cli.NoArgs,
+		Use: "drawn", Short: "Draw the settings and the faults of runs, and check what each promises", Args: job.ProgramAfterDash,
 		Long: "Drawn makes small runs, one after the other. The settings and the faults of each are drawn; some runs are killed as a whole and resumed.\n" +
 			"Each must make all its steps and leave a whole checkpoint, and no process may crash by itself. Where servers find what they held, no step may be taken back. If each step has\n" +
 			"counted all gradients, the parameters must be those of the same run without faults, to the last bit. A run that breaks a promise keeps its\n" +
 			"folder. With --from and --runs 1 it is made again, though its faults may come at other moments.",
-		Example: "  kintsugi bench drawn --runs 50\n  kintsugi bench drawn --seed 1 --from 17 --runs 1",
+		Example: "  kintsugi bench drawn --runs 50\n  kintsugi bench drawn --seed 1 --from 17 --runs 1\n" +
+			"  kintsugi bench drawn --runs 20 -- python3 train.py     # a model of its own, in place of drawn ones",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Runs < 1 || cfg.From < 1 {
 				return fmt.Errorf("%w: bench drawn needs a run; the first one has the number 1", kintsugi.ErrUsage)
@@ -60,6 +61,7 @@ func benchDrawnCommand() *cobra.Command {
 	f.IntVar(&cfg.Runs, "runs", 20, "runs")
 	f.IntVar(&cfg.From, "from", 1, "number of the first run of the seed")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of settings and faults")
+	f.StringArrayVar(&cfg.Program, "program", nil, "program whose model is trained, in place of drawn ones; repeat the flag for each of its arguments, or give all of them after --")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd
 }
