@@ -54,6 +54,23 @@ func SetNamed(dst []float32, e Encoding, data []byte) {
 	c.assign(dst, 0)
 }
 
+// NamedNorm returns ‖x‖² of the n values x that a payload in e, which is Sparse16 or Sparse32, decodes
+// to: the bits of [Device].SquaredNorm, from the named values alone. It panics as SetNamed does.
+func NamedNorm(e Encoding, n int, data []byte) float64 {
+	checkPayload(e, n, data)
+	var lane [lanes]float64
+	var x [tile]float32
+	for c := cursorOf(e, n, data); c.next < n; {
+		run := min(c.run(n), tile)
+		c.read(x[:run])
+		for i, v := range x[:run] {
+			lane[(c.next+i)%lanes] += float64(float64(v) * float64(v))
+		}
+		c.pass(run)
+	}
+	return fold(&lane)
+}
+
 // decode sets dst to the values, from lo on, of a dense payload of n values. lo is a multiple of
 // lanes.
 func decode(dst []float32, e Encoding, data []byte, n, lo int) {
@@ -135,37 +152,67 @@ func (c *cursor) gap() {
 	c.next += 1 + gap
 }
 
-// pass moves on to the next entry.
-func (c *cursor) pass() {
-	c.values = c.values[c.width:]
+// run returns how many entries follow one another without a gap, from the next one on and before
+// value end.
+func (c *cursor) run(end int) int {
+	n, most := 1, min(end-c.next, 1+len(c.gaps))
+	for n+8 <= most && binary.LittleEndian.Uint64(c.gaps[n-1:]) == 0 {
+		n += 8
+	}
+	for n < most && c.gaps[n-1] == 0 {
+		n++
+	}
+	return n
+}
+
+// pass moves on past n entries, which are a run.
+func (c *cursor) pass(n int) {
+	c.values, c.gaps, c.next = c.values[n*c.width:], c.gaps[n-1:], c.next+n-1
 	c.gap()
 }
 
 // seek passes all entries before value lo.
 func (c *cursor) seek(lo int) {
 	for c.next < lo {
-		c.pass()
+		c.pass(c.run(lo))
 	}
 }
 
-func (c *cursor) value() float32 {
-	if c.width == 2 {
-		return bf16At(c.values, 0)
+// read sets dst to the values of the next entries, which are a run.
+func (c *cursor) read(dst []float32) {
+	if c.width == 4 {
+		copy(Bytes(dst), c.values)
+		return
 	}
-	return float32At(c.values, 0)
+	for i := range dst {
+		dst[i] = bf16At(c.values, i)
+	}
 }
 
 // assign sets the values in dst that the payload names; dst starts at value lo.
 func (c *cursor) assign(dst []float32, lo int) {
-	for ; c.next < lo+len(dst); c.pass() {
-		dst[c.next-lo] = c.value()
+	for c.next < lo+len(dst) {
+		n := c.run(lo + len(dst))
+		c.read(dst[c.next-lo:][:n])
+		c.pass(n)
 	}
 }
 
 // add adds the named values, weighted, to g, which starts at value lo. Values that are not named
 // are +0. Adding them would change nothing, since a sum that started from +0 is never −0.
 func (c *cursor) add(g []float32, lo int, weight float32) {
-	for ; c.next < lo+len(g); c.pass() {
-		g[c.next-lo] += float32(weight * c.value())
+	for c.next < lo+len(g) {
+		n := c.run(lo + len(g))
+		to := g[c.next-lo:][:n]
+		if c.width == 4 {
+			for i := range to {
+				to[i] += float32(weight * float32At(c.values, i))
+			}
+		} else {
+			for i := range to {
+				to[i] += float32(weight * bf16At(c.values, i))
+			}
+		}
+		c.pass(n)
 	}
 }

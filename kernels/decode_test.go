@@ -250,6 +250,13 @@ func TestNamedValuesAreSetAndOthersStay(t *testing.T) {
 		if err != nil || size != len(data) || size > kernels.MaxSparseBytes(kernels.Sparse32, n, values) {
 			t.Fatalf("a payload of %d bytes for %d values in %d runs: size %d, %v", len(data), values, len(runs), size, err)
 		}
+		decoded := make([]float32, n)
+		if err := kernels.Host.Decode(decoded, kernels.Sparse32, data); err != nil {
+			t.Fatal(err)
+		}
+		if norm, _ := kernels.Host.SquaredNorm(decoded); kernels.NamedNorm(kernels.Sparse32, n, data) != norm {
+			t.Fatalf("squared norm of %d values in %d runs: %v, want %v", n, len(runs), kernels.NamedNorm(kernels.Sparse32, n, data), norm)
+		}
 		if kernels.SetNamed(dst, kernels.Sparse32, data); !slices.Equal(dst, want) {
 			t.Fatalf("%d runs of %d values: other values are set", len(runs), n)
 		}

@@ -163,10 +163,8 @@ func AppendRuns(dst []byte, x []float32, runs []Run) []byte {
 	values, gap := dst[at:][:4*count], dst[at+4*count:]
 	next = 0
 	for _, r := range runs {
-		for i, v := range x[r.Lo:r.Hi] {
-			binary.LittleEndian.PutUint32(values[4*i:], math.Float32bits(v))
-		}
 		n := int(r.Hi - r.Lo)
+		copy(values, Bytes(x[r.Lo:r.Hi]))
 		values = values[4*n:]
 		gap = gap[binary.PutUvarint(gap, uint64(r.Lo-next)):]
 		clear(gap[:n-1])

@@ -1,0 +1,163 @@
+package kernels
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// Spot is the number of values that [Few] takes together: as many as there are lanes, so that each
+// value stays in its lane. The values of spot i begin at 16·i; the last spot of a chunk may have
+// fewer.
+const Spot = lanes
+
+// Few does steps of which the gradients name few values: it computes only the spots with named
+// values. Where a batch touches some rows of a large table, a step then takes memory traffic for
+// these rows and not for the table. The memory of a Few is used again by its next step. Only one
+// goroutine may use it at a time.
+type Few struct {
+	// Spots are the spots that the newest step has computed, ascending.
+	Spots []int32
+
+	chosen  []uint64 // a bit for each spot of the chunk
+	arrays  [6][]float32
+	values  [][]float32 // by operand
+	compact Step
+}
+
+// fewest is the reciprocal of the share of spots from which on a pass over the whole chunk is faster.
+const fewest = 4
+
+// Step does the step s on d if it leaves alone what is not named, and if little is named. Then it
+// writes the named spots of Next, NextState and Copy, to the bits of [Device].Step, and returns the
+// same by-products; the other spots stay as they are, where they ought to equal those of Params and
+// State. Otherwise, done is false and nothing is written.
+//
+// A step leaves values alone that have no gradient if its rule is SGD or Adagrad, without weight
+// decay. It is not done here if it wants Update, Broadcast, DotDisplacement or SquaredDistanceSaved,
+// to which all values contribute.
+func (f *Few) Step(d Device, s *Step) (p Products, done bool, err error) {
+	if f.Spots = f.Spots[:0]; !s.leaves() {
+		return Products{}, false, nil
+	}
+	for i := range s.Operands {
+		if o := &s.Operands[i]; !o.Encoding.sparse() {
+			return Products{}, false, nil
+		}
+	}
+	s.check()
+	n := len(s.Params)
+	if !f.choose(s.Operands, n) {
+		return Products{}, false, nil
+	}
+	f.gather(s)
+	if p, err = d.Step(&f.compact); err == nil {
+		f.scatter(s)
+	}
+	return p, true, err
+}
+
+// leaves reports whether a step leaves alone values whose gradients are +0. That includes −0, and all
+// by-products that it wants.
+func (s *Step) leaves() bool {
+	x := &s.Scalars
+	if s.From != nil || s.Update != nil || s.Broadcast != nil || s.WantDot || s.WantSaved {
+		return false
+	}
+	if !(s.Scale >= 0) || !(x.LearningRate >= 0) || math.IsInf(float64(s.Scale), 0) || math.IsInf(float64(x.LearningRate), 0) || x.WeightDecay != 0 {
+		return false
+	}
+	return s.Rule == SGD || s.Rule == Adagrad && x.Epsilon > 0
+}
+
+// choose sets Spots to those of n values that operands name. It returns false if these are too many.
+func (f *Few) choose(operands []Operand, n int) bool {
+	all := (n + Spot - 1) / Spot
+	named := 0
+	for i := range operands {
+		named = max(named, Named(operands[i].Encoding, operands[i].Data, n))
+	}
+	if fewest*named > n {
+		return false
+	}
+	f.chosen = slices.Grow(f.chosen[:0], (all+63)/64)[:(all+63)/64]
+	clear(f.chosen)
+	for i := range operands {
+		for c := cursorOf(operands[i].Encoding, n, operands[i].Data); c.next < n; {
+			run := c.run(n)
+			for at := c.next / Spot; at <= (c.next+run-1)/Spot; at++ {
+				f.chosen[at/64] |= 1 << (at % 64)
+			}
+			c.pass(run)
+		}
+	}
+	for w, x := range f.chosen {
+		for ; x != 0; x &= x - 1 {
+			f.Spots = append(f.Spots, int32(64*w+bits.TrailingZeros64(x)))
+		}
+	}
+	return fewest*len(f.Spots) <= all
+}
+
+// gather makes the step on the chosen spots alone, one after the other.
+func (f *Few) gather(s *Step) {
+	n, size := len(s.Params), 0
+	if k := len(f.Spots); k > 0 {
+		size = (k-1)*Spot + min(Spot, n-int(f.Spots[k-1])*Spot)
+	}
+	array := func(i int) []float32 {
+		f.arrays[i] = slices.Grow(f.arrays[i][:0], size)[:size]
+		return f.arrays[i]
+	}
+	f.compact = Step{
+		Rule: s.Rule, Scalars: s.Scalars, Operands: f.compact.Operands[:0], Scale: s.Scale,
+		Params: f.take(array(0), s.Params), Next: array(1), WantDisplacement: s.WantDisplacement,
+	}
+	for i := range s.Rule.States() {
+		f.compact.State[i], f.compact.NextState[i] = f.take(array(2+i), s.State[i]), array(4+i)
+	}
+	for i := range s.Operands {
+		o := &s.Operands[i]
+		if len(f.values) == i {
+			f.values = append(f.values, nil)
+		}
+		x := slices.Grow(f.values[i][:0], size)[:size]
+		clear(x)
+		at := 0
+		for c := cursorOf(o.Encoding, n, o.Data); c.next < n; {
+			for int(f.Spots[at]) != c.next/Spot {
+				at++
+			}
+			run := c.run((c.next/Spot + 1) * Spot)
+			c.read(x[at*Spot+c.next%Spot:][:run])
+			c.pass(run)
+		}
+		f.values[i] = x
+		f.compact.Operands = append(f.compact.Operands, Operand{Weight: o.Weight, Values: x})
+	}
+}
+
+// take sets dst to the chosen spots of x.
+func (f *Few) take(dst, x []float32) []float32 {
+	for i, at := range f.Spots {
+		lo := int(at) * Spot
+		copy(dst[i*Spot:], x[lo:min(lo+Spot, len(x))])
+	}
+	return dst
+}
+
+// scatter writes the results to the chosen spots of the chunk.
+func (f *Few) scatter(s *Step) {
+	put := func(dst, x []float32) {
+		for i, at := range f.Spots {
+			copy(dst[int(at)*Spot:], x[i*Spot:min((i+1)*Spot, len(x))])
+		}
+	}
+	put(s.Next, f.compact.Next)
+	if s.Copy != nil {
+		put(s.Copy, f.compact.Next)
+	}
+	for i := range s.Rule.States() {
+		put(s.NextState[i], f.compact.NextState[i])
+	}
+}
