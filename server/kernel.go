@@ -12,6 +12,10 @@ type kernelStep struct {
 	kernels.Step
 	waited  time.Duration // in run, for the lock of the saved values
 	scratch []float32     // saved values that must be computed
+
+	few      kernels.Few
+	mayBeFew bool // run may leave out spots that no operand names
+	wasFew   bool // run has left them out
 }
 
 func newKernelStep(c kintsugi.Commit) *kernelStep {
@@ -105,6 +109,13 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 		p, err := d.Step(&keep)
 		return productsOf(p, before != nil, true), err
 	}
-	p, err := d.Step(&k.Step)
+	var p kernels.Products
+	var err error
+	if k.wasFew = false; k.mayBeFew {
+		p, k.wasFew, err = k.few.Step(d, &k.Step)
+	}
+	if !k.wasFew {
+		p, err = d.Step(&k.Step)
+	}
 	return productsOf(p, before != nil, false), err
 }

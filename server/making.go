@@ -24,7 +24,8 @@ type making struct {
 
 	outside  [][]byte // where dst is written as well: its parameters, and its state if that is on an accelerator
 	products []kintsugi.Products
-	named    []uint64 // by chunk, how many values its operands name; nil: nobody counts them
+	named    []uint64  // by chunk, how many values its operands name; nil: nobody counts them
+	renewals []renewal // arrays of dst, if it is known what each of them holds; nil: steps compute all values
 
 	mu      sync.Mutex
 	missing []int // by chunk, the number of counted pushes of which it has not landed; nil: none
@@ -85,6 +86,9 @@ func (m *making) begin() {
 		m.outside = m.outside[:1] // the state is made there
 	default:
 		m.dst.open()
+	}
+	if m.err == nil {
+		m.compare()
 	}
 }
 
@@ -219,11 +223,13 @@ func (m *making) chunk(k *kernelStep, i int) error {
 	if m.total != nil {
 		k.hand(m.total.chunk(&r.sums.cut, i, lo, hi), r.at > 0)
 	}
+	k.mayBeFew = m.renewals != nil
 	p, err := k.run(r.cfg.Device, m.before, m.src, m.dst, m.saved, i, lo, hi)
 	r.waited.Add(int64(k.waited))
 	if err != nil {
 		return err
 	}
+	m.marked(i, lo, hi, k.wasFew, k.few.Spots)
 	if m.total != nil && r.at == 0 {
 		m.total.chunkMade(&r.sums.cut, i)
 	}

@@ -36,6 +36,7 @@ type desk struct {
 	next     kintsugi.Step
 	answers  chan kintsugi.ReplicaMessage
 	arriving atomic.Int32 // steps that were begun before their commit
+	few      bool         // gradients are few values, and come as payloads
 }
 
 // newDesk returns a desk. If foresees is false, every step is made when it is committed.
@@ -47,21 +48,28 @@ func newDesk(t *testing.T, d kernels.Device, replicas int, foresees bool) *desk 
 // newDeskOutside is newDesk with memory outside the process, unless o is nil.
 func newDeskOutside(t *testing.T, d kernels.Device, replicas int, foresees bool, o *Outside) *desk {
 	t.Helper()
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{30, 101}}, {Name: "b", Shape: []int{32, 66}}, {Name: "c", Shape: []int{7}}})
+	return newDeskWith(t, Config{Device: d, Schedule: conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.01}, Outside: o}, replicas, foresees)
+}
+
+// newDeskWith is newDesk with other settings.
+func newDeskWith(t *testing.T, cfg Config, replicas int, foresees bool) *desk {
+	t.Helper()
+	l, err := cfg.Layout, error(nil)
+	if l == nil {
+		l, err = kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{30, 101}}, {Name: "b", Shape: []int{32, 66}}, {Name: "c", Shape: []int{7}}})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := &desk{T: t, answers: make(chan kintsugi.ReplicaMessage, 16), next: 1, lives: [3]kintsugi.Incarnation{1, 1, 1}}
-	s := New(Config{
-		Layout: l, Device: d, Threads: 2, Slots: len(x.lives), Schedule: conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.01},
-		Load:    func(context.Context, kintsugi.View, *Shard) error { return nil },
-		Outside: o,
-		Enter: func(s State) {
-			if s == Arriving {
-				x.arriving.Add(1)
-			}
-		},
-	})
+	cfg.Layout, cfg.Threads, cfg.Slots = l, 2, len(x.lives)
+	cfg.Load = func(context.Context, kintsugi.View, *Shard) error { return nil }
+	cfg.Enter = func(s State) {
+		if s == Arriving {
+			x.arriving.Add(1)
+		}
+	}
+	s := New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	v := kintsugi.View{Number: 1, Line: 1, Fence: 1, Replicas: replicas, Chains: [][]kintsugi.ServerID{{0}}, Servers: []kintsugi.Member{{}}}
 	if x.r, err = s.newReplica(ctx, v, 0, l.Split(1)[0], 0); err != nil {
@@ -185,6 +193,9 @@ func (a *arrives) land(frames ...kintsugi.ChunkRange) {
 		}
 		for i := range h.of(x.r, f) {
 			h.of(x.r, f)[i] = landedChunk{have: true}
+			if x.few {
+				h.of(x.r, f)[i] = fewOf(x.r.cfg.Layout.Chunks[int(f.Lo)+i], a.push)
+			}
 		}
 		h.done(x.r, f)
 	}
@@ -255,7 +266,7 @@ func (x *desk) seen(s kintsugi.Stable) (all said) {
 	all.products = s.Products
 	v, _ := x.r.versions.pin(0)
 	defer x.r.versions.unpin(v)
-	for i := range 3 {
+	for i := range 1 + v.states {
 		all.arrays = append(all.arrays, slices.Clone(v.array(i)))
 	}
 	x.do(func() {

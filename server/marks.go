@@ -11,30 +11,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// marks say since when the values of a version are unchanged, for each spot of a chunk: 16 values, in
-// the last one of a chunk as many as are left.
+// marks say since when the values of a version are unchanged, for each spot of a chunk: see
+// kernels.Spot.
 type marks struct {
 	first kintsugi.Step // the version that is number 0 in since
 	since []uint32      // by spot, the version that changed it last, or a later one; empty: all changed in this one
 }
 
-const (
-	spot    = 16
-	abreast = 4 // spots that are compared together first
-)
+const abreast = 4 // spots that are compared together first
 
-func spots(values int) int { return (values + spot - 1) / spot }
+// spotsOf returns how many spots so many values have.
+func spotsOf(values int) int { return (values + kernels.Spot - 1) / kernels.Spot }
 
-// mark makes the marks of x; before is the version before x. Of a chunk in which every spot has
-// changed, as in most models all have, it compares only a few.
+// mark makes the marks of x, unless the step that made x has; before is the version before x.
 func (v *versions) mark(x, before *version) {
-	if !v.marks || x == nil {
+	if !v.marks || x == nil || len(x.marks.since) > 0 {
 		return
 	}
-	n := 0
-	for _, c := range v.layout.Chunks[v.chunks.Lo:v.chunks.Hi] {
-		n += spots(c.Len())
-	}
+	n := v.spots[len(v.spots)-1]
 	x.marks.since = slices.Grow(x.marks.since[:0], n)[:n]
 	if before == nil || len(before.marks.since) == 0 || x.step-before.marks.first > math.MaxUint32 {
 		x.marks.first = x.step
@@ -43,18 +37,17 @@ func (v *versions) mark(x, before *version) {
 	}
 	x.marks.first = before.marks.first
 	base, _ := v.layout.Span(v.chunks)
-	at := 0
-	for _, c := range v.layout.Chunks[v.chunks.Lo:v.chunks.Hi] {
-		lo, hi, end := c.Lo-base, c.Hi-base, at+spots(c.Len())
+	for i, c := range v.layout.Chunks[v.chunks.Lo:v.chunks.Hi] {
+		lo, hi, at, end := c.Lo-base, c.Hi-base, v.spots[i], v.spots[i+1]
 		markChunk(x.marks.since[at:end], before.marks.since[at:end], uint32(x.step-x.marks.first), kernels.Bytes(x.params[lo:hi]), kernels.Bytes(before.params[lo:hi]))
-		at = end
 	}
 }
 
 // markChunk sets the marks of a chunk with these bytes, which had the marks was and the bytes before,
-// to now where they differ.
+// to now where they differ. Of a chunk in which every spot has changed, as in most models all have, it
+// compares only a few.
 func markChunk(since, was []uint32, now uint32, b, before []byte) {
-	const size = 4 * spot
+	const size = 4 * kernels.Spot
 	same := func(i, n int) bool {
 		lo, hi := i*size, min((i+n)*size, len(b))
 		return bytes.Equal(b[lo:hi], before[lo:hi])
@@ -81,11 +74,8 @@ func markChunk(since, was []uint32, now uint32, b, before []byte) {
 // that do not lie where the version does. A frame of which a reader lacks little has only that.
 func (v *versions) lacked(x *version, have kintsugi.Step) (list []*frame, own int) {
 	named := make([][]kernels.Run, v.chunks.Hi-v.chunks.Lo)
-	at := 0
 	for i, c := range v.layout.Chunks[v.chunks.Lo:v.chunks.Hi] {
-		end := at + spots(c.Len())
-		named[i] = x.marks.lacking(at, end, c.Len(), have)
-		at = end
+		named[i] = x.marks.lacking(v.spots[i], v.spots[i+1], c.Len(), have)
 	}
 	var whole []kintsugi.ChunkRange
 	for lo, n := kintsugi.ChunkID(0), kintsugi.ChunkID(len(named)); lo < n; {
@@ -124,7 +114,7 @@ func (m *marks) lacking(at, end, n int, have kintsugi.Step) (runs []kernels.Run)
 		if have >= m.first && uint64(m.since[i]) <= uint64(have-m.first) {
 			continue
 		}
-		lo, hi := (i-at)*spot, min((i-at+1)*spot, n)
+		lo, hi := (i-at)*kernels.Spot, min((i-at+1)*kernels.Spot, n)
 		if k := len(runs); k > 0 && int(runs[k-1].Hi) == lo {
 			runs[k-1].Hi = int32(hi)
 		} else {

@@ -198,8 +198,16 @@ func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, dec
 // arrays there. Those after the first are the state of x, unless it is on an accelerator. If it has
 // been in a bank before, it stays there.
 func (r *replica) beginOutside(keep kintsugi.Step, x *version) ([][]byte, error) {
+	begin := func(bank int) [][]byte {
+		to := r.outside.Begin(uint64(keep), bank)
+		x.had[outsideArray] = r.versions.forget(to[0])
+		for i, b := range to[1:] {
+			x.had[stateArray+i] = r.versions.forget(b)
+		}
+		return to
+	}
 	if x.bank >= 0 {
-		return r.outside.Begin(uint64(keep), x.bank), nil
+		return begin(x.bank), nil
 	}
 	use := r.versions.inBanks()
 	if bank, ok := r.outside.Bank(uint64(keep)); ok {
@@ -209,7 +217,7 @@ func (r *replica) beginOutside(keep kintsugi.Step, x *version) ([][]byte, error)
 	if err != nil {
 		return nil, fmt.Errorf("version %d of shard %d: %w", x.step, r.id, err)
 	}
-	to := r.outside.Begin(uint64(keep), bank)
+	to := begin(bank)
 	if x.far == nil {
 		x.lay(bank, to[1:])
 	}
@@ -254,6 +262,7 @@ func (r *replica) header() shm.Header {
 // finds nothing in it.
 func (r *replica) format() bool {
 	o := r.cfg.Outside
+	r.versions.forgetAll()
 	h := r.header()
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)

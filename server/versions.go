@@ -25,6 +25,11 @@ type version struct {
 	pins   int  // guarded by versions.mu
 	live   bool // current, next or being written; guarded by versions.mu
 
+	had     [4]holding // what its arrays held before it was written
+	holds   [3]holding // what its arrays in this process hold; guarded by versions.mu
+	stepped bool       // a step has made it, and its copy
+	copy    []byte     // of params, outside the process; nil: there is none
+
 	marks  marks
 	pulled pulled
 	rooms  rooms
@@ -69,6 +74,7 @@ type versions struct {
 	banks  *Outside       // whose banks state may lie in; nil: none; set before the first version is taken
 	keep   bool           // keep the version before the current one; set before the first is published
 	marks  bool           // fill in version.marks; set before the first is published
+	spots  []int          // by chunk, the number of its first spot in marks; then the number of all
 
 	mu       sync.Mutex
 	previous *version   // nil: none, or not kept
@@ -78,10 +84,20 @@ type versions struct {
 	free     []*version
 	made     int           // buffers made so far; some may have been left to the garbage collector
 	changed  chan struct{} // closed when current changes
+
+	epoch   uint64            // of the versions that follow from one another by steps; see holding
+	outside map[*byte]holding // by its first byte, what an array outside the process holds
 }
 
 func newVersions(l *kintsugi.Layout, chunks kintsugi.ChunkRange, states int) *versions {
-	return &versions{layout: l, chunks: chunks, states: states, changed: make(chan struct{})}
+	v := &versions{layout: l, chunks: chunks, states: states, changed: make(chan struct{}), epoch: 1, outside: make(map[*byte]holding)}
+	n := 0
+	for _, c := range l.Chunks[chunks.Lo:chunks.Hi] {
+		v.spots = append(v.spots, n)
+		n += spotsOf(c.Len())
+	}
+	v.spots = append(v.spots, n)
+	return v
 }
 
 // take returns a version to write. Its contents are left over from an earlier one.
@@ -91,8 +107,9 @@ func (v *versions) take(step kintsugi.Step) *version {
 	if n := len(v.free); n > 0 {
 		x = v.free[n-1]
 		v.free = v.free[:n-1]
+		had := [4]holding{x.holds[0], x.holds[1], x.holds[2]}
 		v.mu.Unlock()
-		*x = version{params: x.params, state: x.state, states: x.states, bank: x.bank, far: x.far, rooms: x.rooms, marks: marks{since: x.marks.since[:0]}}
+		*x = version{params: x.params, state: x.state, states: x.states, bank: x.bank, far: x.far, rooms: x.rooms, marks: marks{since: x.marks.since[:0]}, had: had}
 		if x.far != nil {
 			x.far.here = false
 		}
@@ -229,6 +246,9 @@ func (v *versions) publish(x *version) {
 	defer v.mu.Unlock()
 	if x == nil {
 		x, v.next = v.next, nil
+		v.know(x)
+	} else {
+		v.newEpoch()
 	}
 	if v.keep {
 		v.retire(v.previous)

@@ -40,6 +40,7 @@ type liveStorm struct {
 	pull     bool // parameters are rounded on their way, and the result is not computed again
 	rates    map[string]float32
 	deaths   bool // workers die
+	few      bool // gradients are few values
 	text     string
 	rng      *rand.Rand
 }
@@ -93,7 +94,7 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 		cfg.Gradient, cfg.Layered = nil, layered(cfg.Layout, time.Duration(rng.IntN(2))*time.Millisecond)
 	}
 	// Other settings read parameters while a gradient is computed.
-	cfg.Lent = rng.IntN(2) == 0 && !flows && !cfg.Consistency.Continue && cfg.Consistency.Busy != kintsugi.Wait && cfg.Pull != worker.PullDelta
+	cfg.Lent = rng.IntN(2) == 0 && !flows && !cfg.Consistency.Continue && cfg.Consistency.Busy != kintsugi.Wait && !cfg.Consistency.Pace().Along
 	if rng.IntN(4) == 0 {
 		cfg.Consistency.ClipNorm = 100 + 300*rng.Float64()
 	}
@@ -108,8 +109,16 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	if cfg.Layout, err = cfg.Layout.WithRates(s.rates); err != nil {
 		t.Fatal(err)
 	}
-	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, lent %v, between %v, continue %v %v, clipped %v, rates %v",
-		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Lent, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
+	if s.few = rng.IntN(3) == 0 && !flows; s.few { // last, so that the other storms are what they were before there was this
+		cfg.Gradient, cfg.Pull, s.pull = scattered, worker.PullDelta, false
+		if cfg.Schedule.Rule = kintsugi.RuleSGD; rng.IntN(2) == 0 && !cfg.Consistency.Continue {
+			cfg.Schedule.Rule = kintsugi.RuleAdagrad
+		}
+		s.codec = of("sparse", "sparse", "topk:0.01-nofeedback")
+		cfg.Codec = func(kintsugi.Slot) compress.Codec { return parse(t, s.codec) }
+	}
+	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, lent %v, few %v, between %v, continue %v %v, clipped %v, rates %v",
+		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Lent, s.few, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
 	return s
 }
 
@@ -168,6 +177,19 @@ func (s *liveStorm) server(l *Live, cut func()) {
 		l.GoOn("it came back")
 		l.CaughtUp(victim)
 	}
+}
+
+// scattered is noisy in a few places, which depend on the id of the push, and 0 elsewhere: as the
+// gradient of a table of which a batch touches some rows.
+func scattered(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+	loss, n, err := noisy(ctx, params, grads, id)
+	rng := rand.New(rand.NewPCG(uint64(id.Version), uint64(math.Float32bits(grads[0])))) // grads[0] is another one for each push
+	for lo := 0; lo < len(grads); {
+		hi := min(lo+rng.IntN(2000), len(grads))
+		clear(grads[lo:hi])
+		lo = hi + 1 + rng.IntN(50)
+	}
+	return loss, n, err
 }
 
 // heard is what conductors report of the steps of each line.
@@ -244,9 +266,13 @@ func (o *liveOracle) compute(t *testing.T, line kintsugi.Line, begin []*made, st
 		last := all[step-1]
 		next := &made{params: slices.Clone(last.params), state: [2][]float32{slices.Clone(last.state[0]), slices.Clone(last.state[1])}}
 		var grads []kernels.Operand
+		gradient := noisy
+		if o.s.few {
+			gradient = scattered
+		}
 		for _, id := range e.Counted {
 			g := make([]float32, l.Values)
-			_, _, _ = noisy(t.Context(), all[id.Version].params, g, id)
+			_, _, _ = gradient(t.Context(), all[id.Version].params, g, id)
 			o.send(t, id, g)
 			grads = append(grads, kernels.Operand{Weight: o.weight(t, step-1-id.Version, g), Values: g})
 		}
