@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -208,7 +209,9 @@ func (e *encoder) fill(m *message, p *parcel, x *shardStreams, j int, grads []fl
 		c := e.cfg.Layout.Chunks[i]
 		var decoded []float32
 		var err error
-		if p.raw, decoded, m.norms[i], err = e.payload(p, id, i, grads); err != nil {
+		if p.raw, decoded, m.norms[i], err = e.payload(p, id, i, grads); errors.Is(err, kintsugi.ErrNotFinite) {
+			return err
+		} else if err != nil {
 			return fmt.Errorf("%w of %v: tensor %s encoded with %s: %w; lower the learning rate or look at the data",
 				errGradient, id, e.cfg.Layout.TensorAt(c.Lo), codec.Name(), err)
 		}
@@ -242,13 +245,21 @@ func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, gra
 	at := len(p.raw)
 	decoded = grads[c.Lo:c.Hi]
 	raw = e.feedback.Encode(p.raw, id, i, decoded)
-	if !e.cfg.Codec.Exact() {
+	exact := e.cfg.Codec.Exact()
+	if !exact {
 		p.decoded = resize(p.decoded, c.Len())
 		decoded = p.decoded
 		err = e.decode(decoded, raw[at:])
 	}
-	if err == nil {
+	switch encoding := e.cfg.Codec.Encoding(); {
+	case err != nil:
+	case exact && encoding == kernels.Sparse32: // most of the chunk may not be named
+		norm = kernels.NamedNorm(encoding, c.Len(), raw[at:])
+	default:
 		norm, err = e.cfg.Device.SquaredNorm(decoded)
+	}
+	if exact && err == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) { // as in worker.measure; for others the gradient was checked before
+		err = e.cfg.finite(id, grads)
 	}
 	return raw, decoded, norm, err
 }

@@ -107,7 +107,7 @@ func (w *worker) flow(s *session, lo, hi int) {
 	}
 	start := time.Now()
 	defer func() { s.round.spans.Hidden += time.Since(start) }()
-	if o.norms == nil {
+	if w.encoder != nil && !w.cfg.Codec.Exact() {
 		if at, err := w.cfg.Device.Finite(w.grads[lo:o.final]); err != nil || at >= 0 {
 			return // the check of the whole gradient reports it
 		}

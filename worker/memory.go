@@ -277,7 +277,7 @@ func (w *worker) renew(s *session) {
 // leave switches to the worker's own array: a head may go on reading the rooms of a session that is
 // over.
 func (w *worker) leave(s *session) {
-	if w.own == nil || !s.idle() {
+	if !w.lent && (w.own == nil || !s.idle()) {
 		w.own = make([]float32, w.cfg.Layout.Values)
 	}
 	w.grads, w.memory = w.own, nil

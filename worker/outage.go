@@ -172,7 +172,7 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	if err != nil {
 		return fmt.Errorf("%w of %v: %w", errGradient, id, err)
 	}
-	err = w.finite(id, w.grads)
+	err = w.cfg.finite(id, w.grads)
 	if w.local() && !first && (w.outage.astray(loss) || err != nil) {
 		w.cfg.Log.Warn("training on alone has diverged; what came of it is dropped", "version", id.Version, "gradients", id.Sequence)
 		w.outage.mu.Lock()

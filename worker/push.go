@@ -65,7 +65,7 @@ func (w *worker) measure(o *outgoing, r kintsugi.ChunkRange) error {
 			return fmt.Errorf("%w of %v: norm: %w", errGradient, o.id, err)
 		}
 		if math.IsNaN(norm) || math.IsInf(norm, 0) {
-			return w.finite(o.id, o.grads)
+			return w.cfg.finite(o.id, o.grads)
 		}
 		o.norms[i] = norm
 	}

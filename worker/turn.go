@@ -111,8 +111,8 @@ func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.T
 		if err != nil {
 			return t, fmt.Errorf("%w of %v: %w", errGradient, id, err)
 		}
-		if w.encoder != nil && w.cfg.Encoded == nil { // otherwise the code that sends or encodes it checks
-			if err := w.finite(id, w.grads); err != nil {
+		if w.encoder != nil && w.cfg.Encoded == nil && !w.cfg.Codec.Exact() { // otherwise the code that sends or encodes it checks
+			if err := w.cfg.finite(id, w.grads); err != nil {
 				return t, err
 			}
 		}

@@ -36,8 +36,9 @@ type Config struct {
 	// it is finished.
 	Layers *Layers
 
-	// InPlace, if set, is memory in which Gradient uses parameters without a copy. It cannot be
-	// combined with Pace.Continue or kintsugi.Wait, which read parameters while older ones are used.
+	// InPlace, if set, is memory in which Gradient uses parameters and leaves gradients without a
+	// copy. It cannot be combined with Pace.Continue, kintsugi.Wait or Pace.Along, which read
+	// parameters or look at gradients while Gradient may use that memory.
 	InPlace *InPlace
 
 	// Reconcile, if set, is called on a line that begins with a partial restore, before the first
@@ -126,10 +127,15 @@ const (
 // ErrLeft means that the worker was asked to leave and has left.
 var ErrLeft = errors.New("left, as it was asked to")
 
-// InPlace is memory for parameters that the code behind Gradient shares.
+// InPlace is memory that the code behind Gradient shares.
 type InPlace struct {
 	// Params has Layout.Values values. The worker reads versions into it and passes it to Gradient.
 	Params []float32
+
+	// Grads has as many. Gradients that are encoded before they are sent are read there: the worker
+	// passes it to Gradient if it has a Codec. A call of Gradient that was given up may go on writing
+	// to it.
+	Grads []float32
 
 	// Settle is called before Params are written. It waits until a call of Gradient that was given up
 	// no longer reads them. An error other than that of ctx ends the worker, as one of Gradient does.
@@ -155,11 +161,16 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Codec != nil && cfg.Codec.Name() == "fp32" {
 		cfg.Codec = nil
 	}
-	w := &worker{cfg: cfg, own: make([]float32, cfg.Layout.Values)}
+	w := &worker{cfg: cfg}
 	if cfg.InPlace != nil {
 		w.params = cfg.InPlace.Params
 	} else {
 		w.params = make([]float32, cfg.Layout.Values)
+	}
+	if cfg.InPlace != nil && cfg.Codec != nil {
+		w.own, w.lent = cfg.InPlace.Grads, true
+	} else {
+		w.own = make([]float32, cfg.Layout.Values)
 	}
 	w.grads = w.own
 	if cfg.Codec != nil {
@@ -243,6 +254,7 @@ type worker struct {
 	params []float32
 	grads  []float32    // own, or a room of the session (see rooms)
 	own    []float32    // only this worker reads it, except that gRPC may still be sending from it
+	lent   bool         // own is that of Config.InPlace, from which nothing is sent
 	used   used         // rooms of an earlier session
 	memory *shm.Segment // holds grads and must stay mapped as long as grads is used; nil: grads is ordinary memory
 	ahead  ahead        // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
@@ -430,14 +442,14 @@ func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) 
 }
 
 // finite returns an error that names the tensor if a gradient contains NaN or Inf.
-func (w *worker) finite(id kintsugi.PushID, grads []float32) error {
-	i, err := w.cfg.Device.Finite(grads)
+func (c *Config) finite(id kintsugi.PushID, grads []float32) error {
+	i, err := c.Device.Finite(grads)
 	if err != nil {
 		return fmt.Errorf("%w of %v: scan: %w", errGradient, id, err)
 	}
 	if i >= 0 {
 		return fmt.Errorf("%w: gradient of %v: tensor %s holds %v; lower the learning rate or look at the data",
-			kintsugi.ErrNotFinite, id, w.cfg.Layout.TensorAt(i), grads[i])
+			kintsugi.ErrNotFinite, id, c.Layout.TensorAt(i), grads[i])
 	}
 	return nil
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// lent is a worker's gradient that is computed elsewhere, on memory that the worker lends: as by a
-// program, it returns when its context ends, and the parameters are read for a while longer.
+// lent is a worker's gradient that is computed elsewhere, on memory that the worker uses too: as by a
+// program, it returns when its context ends, and for a while longer the parameters are read and the
+// gradient is written.
 type lent struct {
-	inner  worker.Gradient
-	params []float32
-	idle   chan struct{} // closed when nothing reads params
-	torn   error         // once idle: params were written while they were read
+	inner         worker.Gradient
+	params, grads []float32
+	idle          chan struct{} // closed when nothing uses them
+	torn          error         // once idle: params were written while they were read
 }
 
 var errTorn = errors.New("parameters were written while an earlier gradient read them")
 
-// lend returns a gradient that computes what inner does, and the memory that it reads.
+// lend returns a gradient that computes what inner does, and the memory that it uses.
 func lend(inner worker.Gradient, values int) (worker.Gradient, *worker.InPlace) {
-	l := &lent{inner: inner, params: make([]float32, values), idle: make(chan struct{})}
+	l := &lent{inner: inner, params: make([]float32, values), grads: make([]float32, values), idle: make(chan struct{})}
 	close(l.idle)
-	return l.gradient, &worker.InPlace{Params: l.params, Settle: l.settle}
+	return l.gradient, &worker.InPlace{Params: l.params, Grads: l.grads, Settle: l.settle}
 }
 
 func (l *lent) settle(ctx context.Context) error {
@@ -46,16 +47,15 @@ func (l *lent) gradient(ctx context.Context, params, grads []float32, id kintsug
 	}
 	done := make(chan struct{})
 	l.idle = done
-	found := struct {
-		grads    []float32
+	var found struct {
 		loss     float64
 		examples int
 		err      error
-	}{grads: make([]float32, len(grads))} // grads belong to the worker again when the gradient is given up
+	}
 	go func() {
 		defer close(done)
 		before := l.sum()
-		found.loss, found.examples, found.err = l.inner(ctx, l.params, found.grads, id)
+		found.loss, found.examples, found.err = l.inner(ctx, l.params, l.grads, id)
 		for i := 0; i < 50 && ctx.Err() != nil; i++ {
 			if l.sum() != before {
 				l.torn = fmt.Errorf("%w: %v", errTorn, id)
@@ -64,7 +64,9 @@ func (l *lent) gradient(ctx context.Context, params, grads []float32, id kintsug
 	}()
 	select {
 	case <-done:
-		copy(grads, found.grads)
+		if &grads[0] != &l.grads[0] {
+			copy(grads, l.grads)
+		}
 		return found.loss, found.examples, found.err
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()

@@ -114,13 +114,15 @@ func (p *Program) share(ctx context.Context, unread bool) error {
 	return nil
 }
 
-// Params returns the parameters in the shared memory. Who writes them there and passes them to
-// Gradient, Take or Evaluate saves a copy. Call Settle before each time that they are written.
-func (p *Program) Params(ctx context.Context) ([]float32, error) {
+// Memory returns the parameters and the gradients in the shared memory. Who writes parameters there
+// and passes them to Gradient, Take or Evaluate saves a copy, and so does who passes these gradients.
+// Call Settle before each time that parameters are written. A question that was given up may go on
+// writing gradients until then.
+func (p *Program) Memory(ctx context.Context) (params, grads []float32, err error) {
 	if err := p.share(ctx, true); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return p.params(), nil
+	return p.params(), p.gradients(), nil
 }
 
 func (p *Program) params() []float32 {
@@ -166,7 +168,9 @@ func (p *Program) gradient(a answer, grads []float32, drawn int) (loss float64, 
 	if a.Examples < 1 {
 		return 0, 0, p.fail(fmt.Errorf(`ask %s for a gradient: it does not say of how many "examples"`, p.name))
 	}
-	spread.Copy(spread.Array{To: kernels.Bytes(grads), From: kernels.Bytes(p.gradients())})
+	if own := p.gradients(); len(grads) > 0 && &grads[0] != &own[0] {
+		spread.Copy(spread.Array{To: kernels.Bytes(grads), From: kernels.Bytes(own)})
+	}
 	return number(a.Loss), a.Examples, nil
 }
 

@@ -226,9 +226,9 @@ func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
 // earlier question is over, even if nobody waits for its answer.
 func TestParametersCanBeWrittenWhereTheyAreRead(t *testing.T) {
 	p, ctx := startUntil(t, "read late")
-	params, err := p.Params(t.Context())
-	if err != nil || len(params) != 11 {
-		t.Fatal(len(params), err)
+	params, own, err := p.Memory(t.Context())
+	if err != nil || len(params) != 11 || len(own) != 11 {
+		t.Fatal(len(params), len(own), err)
 	}
 	write := func(v float32) {
 		if err := p.Settle(t.Context()); err != nil {
@@ -252,6 +252,9 @@ func TestParametersCanBeWrittenWhereTheyAreRead(t *testing.T) {
 		if saw != 11 {
 			t.Fatalf("the gradient that was given up has seen parameters that come to %v, and was to see 11", saw)
 		}
+	}
+	if _, _, err := p.Gradient(t.Context(), params, own, program.Request{ID: kintsugi.PushID{Version: 4}, Indices: []int{1}}); err != nil || own[0] != 30 {
+		t.Errorf("a gradient that is read where it was left: %v, %v", own, err)
 	}
 	// Others are copied as before.
 	if _, _, err := p.Gradient(t.Context(), make([]float32, 11), grads, program.Request{ID: kintsugi.PushID{Version: 5}, Indices: []int{1}}); err != nil || grads[0] != 0 || params[0] != 0 {

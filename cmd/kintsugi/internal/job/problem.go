@@ -280,18 +280,18 @@ func (p *Problem) Compute(ctx context.Context, s *Settings) (worker.Gradient, io
 	return gradient, m, nil
 }
 
-// InPlace returns the memory in which m, which Compute has returned, uses parameters without a copy.
-// nil: it has none.
+// InPlace returns the memory in which m, which Compute has returned, uses parameters and leaves
+// gradients without a copy. nil: it has none.
 func (p *Problem) InPlace(ctx context.Context, s *Settings, m io.Closer) (*worker.InPlace, error) {
 	running, ok := m.(*program.Program)
 	if !ok || s.local() && !running.Takes() { // a worker that takes local steps has other parameters in each of them
 		return nil, nil
 	}
-	params, err := running.Params(ctx)
+	params, grads, err := running.Memory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &worker.InPlace{Params: params, Settle: running.Settle}, nil
+	return &worker.InPlace{Params: params, Grads: grads, Settle: running.Settle}, nil
 }
 
 // compute returns the gradient function of one batch.

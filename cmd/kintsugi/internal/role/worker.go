@@ -117,7 +117,7 @@ func runWorker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	memory, err := p.memoryOf(ctx, prob, m, consistency, pull)
+	memory, err := p.memoryOf(ctx, prob, m, consistency)
 	if err != nil {
 		return err
 	}
@@ -136,11 +136,11 @@ func runWorker(ctx context.Context, p *Process) error {
 	return p.inPlace(ctx, client, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
 }
 
-// memoryOf returns the memory in which m uses parameters without a copy, if it may be read into.
-// With other consistencies a worker reads parameters while a gradient on older ones is computed. With
-// deltas, a value that a faulty program has changed there would stay.
-func (p *Process) memoryOf(ctx context.Context, prob *job.Problem, m io.Closer, c agg.Config, pull worker.PullForm) (*worker.InPlace, error) {
-	if !c.Certain() || c.Busy == kintsugi.Wait || pull == worker.PullDelta {
+// memoryOf returns the memory in which m uses parameters and leaves gradients without a copy, if it
+// may be read into. With other consistencies a worker reads parameters while a gradient on older ones
+// is computed.
+func (p *Process) memoryOf(ctx context.Context, prob *job.Problem, m io.Closer, c agg.Config) (*worker.InPlace, error) {
+	if !c.Certain() || c.Busy == kintsugi.Wait {
 		return nil, nil
 	}
 	return prob.InPlace(ctx, &p.Settings, m)
