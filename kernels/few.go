@@ -19,8 +19,12 @@ type Few struct {
 	// Spots are the spots that the newest step has computed, ascending.
 	Spots []int32
 
+	// WantSum asks for the scaled sum, which AppendSum then returns.
+	WantSum bool
+
 	chosen  []uint64 // a bit for each spot of the chunk
-	arrays  [6][]float32
+	runs    []Run
+	arrays  [7][]float32
 	values  [][]float32 // by operand
 	compact Step
 }
@@ -37,24 +41,63 @@ const fewest = 4
 // decay. It is not done here if it wants Update, Broadcast, DotDisplacement or SquaredDistanceSaved,
 // to which all values contribute.
 func (f *Few) Step(d Device, s *Step) (p Products, done bool, err error) {
+	if s.From != nil {
+		return Products{}, false, nil
+	}
+	return f.step(d, s, s.Operands, nil)
+}
+
+// StepFrom is Step where the scaled sum is given, as AppendSum returned it. It takes the place of
+// From; s has no operands.
+func (f *Few) StepFrom(d Device, s *Step, sum []byte) (p Products, done bool, err error) {
+	return f.step(d, s, []Operand{{Encoding: Sparse32, Data: sum}}, sum)
+}
+
+// step does the step with these operands or, if it is not nil, with the given sum, which is then that
+// of the one operand.
+func (f *Few) step(d Device, s *Step, operands []Operand, sum []byte) (p Products, done bool, err error) {
 	if f.Spots = f.Spots[:0]; !s.leaves() {
 		return Products{}, false, nil
 	}
-	for i := range s.Operands {
-		if o := &s.Operands[i]; !o.Encoding.sparse() {
+	for i := range operands {
+		if !operands[i].Encoding.sparse() {
 			return Products{}, false, nil
 		}
 	}
 	s.check()
 	n := len(s.Params)
-	if !f.choose(s.Operands, n) {
+	for i := range operands {
+		operands[i].check(i, n)
+	}
+	if !f.choose(operands, n) {
 		return Products{}, false, nil
 	}
-	f.gather(s)
+	f.gather(s, operands)
+	if sum != nil {
+		f.compact.From, f.compact.Operands, f.compact.Update = f.compact.Operands[0].Values, nil, nil
+	}
 	if p, err = d.Step(&f.compact); err == nil {
 		f.scatter(s)
 	}
 	return p, true, err
+}
+
+// AppendSum appends the scaled sum of the newest step, which wanted it, to dst: the Sparse32 payload
+// that names all values of Spots, zeros too. The others are +0.
+func (f *Few) AppendSum(dst []byte) []byte {
+	f.runs = f.runs[:0]
+	left := len(f.compact.Update)
+	for _, at := range f.Spots {
+		lo, n := at*Spot, min(Spot, left)
+		if left -= n; len(f.runs) > 0 && f.runs[len(f.runs)-1].Hi == lo {
+			f.runs[len(f.runs)-1].Hi += int32(n)
+		} else {
+			f.runs = append(f.runs, Run{Lo: lo, Hi: lo + int32(n)})
+		}
+	}
+	dst, values := appendRuns(dst, f.runs)
+	copy(values, Bytes(f.compact.Update))
+	return dst
 }
 
 // leaves reports whether a step leaves alone values whose gradients are +0. That includes −0, and all
@@ -77,7 +120,7 @@ func (f *Few) choose(operands []Operand, n int) bool {
 	for i := range operands {
 		named = max(named, Named(operands[i].Encoding, operands[i].Data, n))
 	}
-	if fewest*named > n {
+	if fewest*named > all*Spot {
 		return false
 	}
 	f.chosen = slices.Grow(f.chosen[:0], (all+63)/64)[:(all+63)/64]
@@ -100,7 +143,7 @@ func (f *Few) choose(operands []Operand, n int) bool {
 }
 
 // gather makes the step on the chosen spots alone, one after the other.
-func (f *Few) gather(s *Step) {
+func (f *Few) gather(s *Step, operands []Operand) {
 	n, size := len(s.Params), 0
 	if k := len(f.Spots); k > 0 {
 		size = (k-1)*Spot + min(Spot, n-int(f.Spots[k-1])*Spot)
@@ -116,8 +159,11 @@ func (f *Few) gather(s *Step) {
 	for i := range s.Rule.States() {
 		f.compact.State[i], f.compact.NextState[i] = f.take(array(2+i), s.State[i]), array(4+i)
 	}
-	for i := range s.Operands {
-		o := &s.Operands[i]
+	if f.WantSum {
+		f.compact.Update = array(6)
+	}
+	for i := range operands {
+		o := &operands[i]
 		if len(f.values) == i {
 			f.values = append(f.values, nil)
 		}

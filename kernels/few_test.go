@@ -82,13 +82,31 @@ func TestAStepOnFewValuesHasTheBitsOfTheWholeStep(t *testing.T) {
 			n := []int{0, 1, 15, 16, 17, 500, 2000, 5003, 16384}[rng.IntN(9)]
 			s := fewStep(rng, rule, n, rng.IntN(4), 1+rng.IntN(60))
 			few, whole := into(s, guard), into(s, guard)
+			f.WantSum = i%3 > 0
 			products, done, err := f.Step(d, few)
 			if err != nil {
 				t.Fatal(err)
 			}
+			if f.WantSum {
+				whole.Update = make([]float32, n)
+			}
 			want, err := d.Step(whole)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if f.WantSum && done {
+				sum, data := slices.Repeat([]float32{guard}, n), f.AppendSum(nil)
+				if _, err := kernels.Check(kernels.Sparse32, n, data); err != nil {
+					t.Fatal(err)
+				}
+				if err := kernels.Host.Decode(sum, kernels.Sparse32, data); err != nil || !slices.EqualFunc(sum, whole.Update, sameBits) {
+					t.Fatalf("%s: on %d values the sum is another one: %v", d.Name(), n, err)
+				}
+				s.Operands, s.Scale = nil, 0
+				few = into(s, guard)
+				if products, done, err = f.StepFrom(d, few, data); !done || err != nil {
+					t.Fatalf("%s: on %d values the step is not done from its sum: %v", d.Name(), n, err)
+				}
 			}
 			chosen := make([]bool, n)
 			for _, at := range f.Spots {

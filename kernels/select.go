@@ -151,6 +151,15 @@ type Run struct{ Lo, Hi int32 }
 // ascend and do not overlap, to dst and returns the extended slice. It names the zeros among them too,
 // so [SetNamed] sets them.
 func AppendRuns(dst []byte, x []float32, runs []Run) []byte {
+	dst, values := appendRuns(dst, runs)
+	for _, r := range runs {
+		values = values[copy(values, Bytes(x[r.Lo:r.Hi])):]
+	}
+	return dst
+}
+
+// appendRuns does what AppendRuns does, and leaves the values to the caller, one behind the other.
+func appendRuns(dst []byte, runs []Run) (all, values []byte) {
 	count, gaps, next := 0, 0, int32(0)
 	for _, r := range runs {
 		n := int(r.Hi - r.Lo)
@@ -164,13 +173,11 @@ func AppendRuns(dst []byte, x []float32, runs []Run) []byte {
 	next = 0
 	for _, r := range runs {
 		n := int(r.Hi - r.Lo)
-		copy(values, Bytes(x[r.Lo:r.Hi]))
-		values = values[4*n:]
 		gap = gap[binary.PutUvarint(gap, uint64(r.Lo-next)):]
 		clear(gap[:n-1])
 		gap, next = gap[n-1:], r.Hi
 	}
-	return dst
+	return dst, values
 }
 
 // selection holds what Select found. It is pooled, so that calls reuse its memory.

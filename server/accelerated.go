@@ -160,7 +160,9 @@ func (r *replica) stepFar(c kintsugi.Commit, before, src, dst *version, counted 
 			return nil, err
 		}
 		for i := range s.Chunks {
-			total.chunkMade(&r.sums.cut, i)
+			if err := total.chunkMade(&r.sums.cut, i); err != nil {
+				return nil, err
+			}
 		}
 	}
 	products := make([]kintsugi.Products, len(found))

@@ -12,23 +12,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// fewOf is a chunk of a push that names few values. Now and then it names all of them, and a step on
-// it is one on the whole chunk.
-func fewOf(c kintsugi.Chunk, p kintsugi.PushID) landedChunk {
+// fewOf is a chunk of a push that names few values, apart by half of apart on average. In a third of
+// the versions some chunks name many, and a step on those is one on the whole chunk.
+func fewOf(c kintsugi.Chunk, p kintsugi.PushID, apart int) landedChunk {
 	rng := rand.New(rand.NewPCG(uint64(c.Lo), uint64(math.Float32bits(gradient(p, c.Lo)))))
 	x := make([]float32, c.Len())
 	for i := range x {
 		x[i] = gradient(p, c.Lo+i)
 	}
 	var runs []kernels.Run
-	every := 400
-	if rng.IntN(8) == 0 {
-		every = 1
+	switch {
+	case p.Version%3 == 0 && rng.IntN(8) == 0:
+		apart = 1
+	case len(x) < 64:
+		apart = 1 << 30 // few of few values are none
 	}
-	for lo := rng.IntN(every); lo < len(x); {
+	for lo := rng.IntN(apart); lo < len(x); {
 		hi := min(lo+1+rng.IntN(12), len(x))
 		runs = append(runs, kernels.Run{Lo: int32(lo), Hi: int32(hi)})
-		lo = hi + rng.IntN(every)
+		lo = hi + rng.IntN(apart)
 	}
 	return landedChunk{have: true, encoding: kernels.Sparse32, data: kernels.AppendRuns(nil, x, runs)}
 }
@@ -50,27 +52,33 @@ func (c *counting) Step(s *kernels.Step) (kernels.Products, error) {
 }
 
 // Where versions have marks, a step computes only what gradients name. It has the same bits and
-// by-products as one that computes everything, whatever happens meanwhile: in the version, in what
-// is outside the process, and in the versions that somebody still reads. What has no mark since a
-// version is what that version has.
+// by-products as one that computes everything, whatever happens meanwhile: in the version, in its
+// sum, in what is outside the process, and in the versions that somebody still reads. What has no
+// mark since a version is what that version has.
 func TestStepsOnFewValuesAreTheSame(t *testing.T) {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{300, 303}}, {Name: "b", Shape: []int{8, 505}}, {Name: "c", Shape: []int{7}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleAdagrad, kintsugi.RuleSGD, kintsugi.RuleAdagrad} {
+	for i := range 6 {
+		rule := []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleAdagrad}[i%2]
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		d := &counting{Device: kernels.Best(), chunks: l.Chunks}
 		cfg := Config{Layout: l, Device: d, Marks: true, Schedule: conductor.Schedule{Rule: rule, LearningRate: 0.01}}
-		if i >= 2 {
+		replicas, apart := 1, 400
+		switch i / 2 {
+		case 1:
 			cfg.Outside = openOutside(t)
+		case 2:
+			replicas, apart = 2, 4000 // whose sums may be of few values too
 		}
-		few := newDeskWith(t, cfg, 1, i%2 == 0)
+		few := newDeskWith(t, cfg, replicas, i > 0)
 		cfg.Marks, cfg.Outside, cfg.Device = false, nil, kernels.Best()
-		whole := newDeskWith(t, cfg, 1, false)
-		few.few, whole.few = true, true
+		whole := newDeskWith(t, cfg, replicas, false)
+		few.few, whole.few = apart, apart
 		var history [][]float32 // by version
 		var reads []*reading
+		parts, named := 0, 0 // of sums, and how many of them are of few values
 		for n := range 6 * len(stories) {
 			s := stories[0]
 			if n%3 == 2 {
@@ -80,6 +88,14 @@ func TestStepsOnFewValuesAreTheSame(t *testing.T) {
 			few.release()
 			whole.release()
 			seen := few.seen(a)
+			few.do(func() {
+				if s := few.r.sum; s != nil {
+					parts += len(s.few)
+					for _, b := range s.few {
+						named += min(1, len(b))
+					}
+				}
+			})
 			if err := seen.same(whole.seen(b)); err != nil {
 				t.Fatalf("rule %v, step %d, in which %s: %v", rule, n+1, s.name, err)
 			}
@@ -106,6 +122,9 @@ func TestStepsOnFewValuesAreTheSame(t *testing.T) {
 		}
 		for _, r := range reads {
 			few.r.versions.unpinWhole(r.x, r.bank)
+		}
+		if replicas > 1 && (4*named < parts || named == parts) {
+			t.Errorf("rule %v: %d of %d parts of sums are of few values", rule, named, parts)
 		}
 		if w, l := d.whole.Load(), d.less.Load(); 4*l < w || w == 0 {
 			t.Errorf("rule %v: %d steps on whole chunks, %d on less", rule, w, l)

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -174,6 +176,8 @@ func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 			u.crcs[i] = f.CRC
 			b := f.Shared()
 			switch {
+			case f.Codec == sparseCodec:
+				return r.landFew(u, i, f)
 			case u.parts[i] != nil:
 				return f.CopyTo(kernels.Bytes(u.parts[i]))
 			case b == nil:
@@ -191,6 +195,24 @@ func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 		}
 	}
 	return u, nil
+}
+
+// landFew lands a part of a sum that names few values.
+func (r *replica) landFew(u *sum, part int, f *transport.Frame) error {
+	b := slices.Grow(u.few[part][:0], int(f.Bytes))[:f.Bytes]
+	err := f.CopyTo(b)
+	if err == nil {
+		err = u.land(&r.sums.cut, part, b)
+	}
+	if err != nil || u.array == nil {
+		return err
+	}
+	first, last := r.sums.chunksOf(part) // an accelerator takes all values
+	for i := first; i < last; i++ {
+		err = errors.Join(err, u.whole(&r.sums.cut, i))
+	}
+	u.few[part], u.crcs[part] = u.few[part][:0], transport.Checksum(kernels.Bytes(u.parts[part]))
+	return err
 }
 
 // landArray lands the frames of one array of a version.
@@ -214,9 +236,10 @@ func (r *replica) landFrame(stream *transport.FollowClient, kind transport.Kind,
 		return err
 	}
 	defer f.Release()
-	if f.Kind != kind || f.Codec != 0 || f.Shard != r.id || f.Chunks != chunks || f.Push.Line != r.view.Line || f.Push.Sequence != number {
-		return fmt.Errorf("%w: shard %d: frame of kind %d with chunks [%d, %d) of array %d, want kind %d, [%d, %d) of array %d",
-			kintsugi.ErrCorrupt, r.id, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Push.Sequence, kind, chunks.Lo, chunks.Hi, number)
+	coded := f.Codec != 0 && !(f.Codec == sparseCodec && kind == transport.KindUpdate)
+	if f.Kind != kind || coded || f.Shard != r.id || f.Chunks != chunks || f.Push.Line != r.view.Line || f.Push.Sequence != number {
+		return fmt.Errorf("%w: shard %d: frame of kind %d and codec %d with chunks [%d, %d) of array %d, want kind %d, [%d, %d) of array %d",
+			kintsugi.ErrCorrupt, r.id, f.Kind, f.Codec, f.Chunks.Lo, f.Chunks.Hi, f.Push.Sequence, kind, chunks.Lo, chunks.Hi, number)
 	}
 	return land(f)
 }

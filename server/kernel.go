@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -14,8 +15,10 @@ type kernelStep struct {
 	scratch []float32     // saved values that must be computed
 
 	few      kernels.Few
-	mayBeFew bool // run may leave out spots that no operand names
-	wasFew   bool // run has left them out
+	mayBeFew bool      // run may leave out spots that no operand names
+	wasFew   bool      // run has left them out
+	given    []byte    // the sum from which the step starts, as a payload; nil: it is From, or there is none
+	from     []float32 // scratch for that
 }
 
 func newKernelStep(c kintsugi.Commit) *kernelStep {
@@ -55,12 +58,15 @@ func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
 	return TensorScalars(o, layout, layout.Chunks[int(r.chunks.Lo)+i].Tensor)
 }
 
-// hand makes the step start from a given sum, or write one.
-func (k *kernelStep) hand(sum []float32, given bool) {
-	if given {
-		k.Operands, k.From = nil, sum
-	} else {
-		k.Update = sum
+// hand makes the step of chunk i, the values [lo, hi) of the shard, start from a given sum or write
+// one.
+func (k *kernelStep) hand(s *sum, c *cut, i, lo, hi int, given bool) {
+	if k.From, k.given = nil, nil; !given {
+		k.Update = s.chunk(c, i, lo, hi)
+		return
+	}
+	if k.Operands, k.given = nil, s.named[i]; len(k.given) == 0 {
+		k.From, k.given = s.chunk(c, i, lo, hi), nil
 	}
 }
 
@@ -109,13 +115,30 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 		p, err := d.Step(&keep)
 		return productsOf(p, before != nil, true), err
 	}
-	var p kernels.Products
-	var err error
-	if k.wasFew = false; k.mayBeFew {
-		p, k.wasFew, err = k.few.Step(d, &k.Step)
-	}
-	if !k.wasFew {
-		p, err = d.Step(&k.Step)
-	}
+	p, err := k.fewOrAll(d)
 	return productsOf(p, before != nil, false), err
+}
+
+// fewOrAll does the step on the values that are named, or on all.
+func (k *kernelStep) fewOrAll(d kernels.Device) (p kernels.Products, err error) {
+	if k.wasFew = false; k.mayBeFew {
+		few := k.Step
+		few.Update = nil
+		if k.few.WantSum = k.Update != nil; k.given != nil {
+			p, k.wasFew, err = k.few.StepFrom(d, &few, k.given)
+		} else {
+			p, k.wasFew, err = k.few.Step(d, &few)
+		}
+		if k.wasFew {
+			return p, err
+		}
+	}
+	if k.given != nil {
+		k.from = slices.Grow(k.from[:0], len(k.Params))[:len(k.Params)]
+		if err := kernels.Host.Decode(k.from, kernels.Sparse32, k.given); err != nil {
+			return p, err
+		}
+		k.From = k.from
+	}
+	return d.Step(&k.Step)
 }

@@ -181,7 +181,7 @@ func (r *replica) heard(a *after, m kintsugi.ReplicaMessage) {
 // there is room there.
 func (r *replica) room() *sum {
 	if a := r.after; a != nil && a.shelf != nil {
-		if s := a.shelf.take(); s != nil {
+		if s := a.shelf.take(&r.sums.cut); s != nil {
 			return s
 		}
 	}
@@ -270,14 +270,20 @@ func (r *replica) sendSum(stream *transport.FollowServer, p parcel) error {
 			return err
 		}
 		f := &transport.Frame{Header: transport.Header{
-			Kind: transport.KindUpdate, Shard: r.id, Chunks: chunks, Bytes: uint32(4 * len(s.parts[i])), CRC: s.crcs[i],
+			Kind: transport.KindUpdate, Shard: r.id, Chunks: chunks, CRC: s.crcs[i],
 			Push: kintsugi.PushID{Line: r.view.Line, Version: s.step},
 		}}
-		if p.there {
+		b := s.few[i]
+		if len(b) > 0 {
+			f.Codec = sparseCodec
+		} else {
+			b = kernels.Bytes(s.parts[i])
+		}
+		if f.Bytes = uint32(len(b)); p.there && f.Codec == 0 {
 			f.Place = s.places[i]
 		} else {
 			s.pins.Add(1)
-			f.Payload, f.Done = kernels.Bytes(s.parts[i]), func() { r.sums.unpin(s) }
+			f.Payload, f.Done = b, func() { r.sums.unpin(s) }
 		}
 		if err := stream.Send(f); err != nil {
 			return err

@@ -221,7 +221,7 @@ func (m *making) chunk(k *kernelStep, i int) error {
 		m.named[i] = named(k.Operands, hi-lo)
 	}
 	if m.total != nil {
-		k.hand(m.total.chunk(&r.sums.cut, i, lo, hi), r.at > 0)
+		k.hand(m.total, &r.sums.cut, i, lo, hi, r.at > 0)
 	}
 	k.mayBeFew = m.renewals != nil
 	p, err := k.run(r.cfg.Device, m.before, m.src, m.dst, m.saved, i, lo, hi)
@@ -230,11 +230,14 @@ func (m *making) chunk(k *kernelStep, i int) error {
 		return err
 	}
 	m.marked(i, lo, hi, k.wasFew, k.few.Spots)
-	if m.total != nil && r.at == 0 {
-		m.total.chunkMade(&r.sums.cut, i)
-	}
 	m.products[i] = p
-	return nil
+	if m.total == nil || r.at > 0 {
+		return nil
+	}
+	if k.wasFew {
+		m.total.named[i] = k.few.AppendSum(m.total.named[i])
+	}
+	return m.total.chunkMade(&r.sums.cut, i)
 }
 
 // wait waits until every chunk is made, and returns the by-products of each. The step is committed.

@@ -36,7 +36,7 @@ type desk struct {
 	next     kintsugi.Step
 	answers  chan kintsugi.ReplicaMessage
 	arriving atomic.Int32 // steps that were begun before their commit
-	few      bool         // gradients are few values, and come as payloads
+	few      int          // gradients are payloads of few values, which are apart by half of this on average; 0: they are all values
 }
 
 // newDesk returns a desk. If foresees is false, every step is made when it is committed.
@@ -193,8 +193,8 @@ func (a *arrives) land(frames ...kintsugi.ChunkRange) {
 		}
 		for i := range h.of(x.r, f) {
 			h.of(x.r, f)[i] = landedChunk{have: true}
-			if x.few {
-				h.of(x.r, f)[i] = fewOf(x.r.cfg.Layout.Chunks[int(f.Lo)+i], a.push)
+			if x.few > 0 {
+				h.of(x.r, f)[i] = fewOf(x.r.cfg.Layout.Chunks[int(f.Lo)+i], a.push, x.few)
 			}
 		}
 		h.done(x.r, f)
@@ -270,10 +270,39 @@ func (x *desk) seen(s kintsugi.Stable) (all said) {
 		all.arrays = append(all.arrays, slices.Clone(v.array(i)))
 	}
 	x.do(func() {
-		if x.r.sum != nil {
-			all.sum = slices.Concat(x.r.sum.parts...)
+		if s := x.r.sum; s != nil {
+			all.sum = s.values(x.T, &x.r.sums.cut)
 		}
 	})
+	return all
+}
+
+// values returns all values of a sum, and checks its parts of few values.
+func (s *sum) values(t *testing.T, c *cut) (all []float32) {
+	for f := range c.frames {
+		b, crc := s.few[f], s.crcs[f]
+		if len(b) == 0 {
+			b = kernels.Bytes(s.parts[f])
+		}
+		if transport.Checksum(b) != crc {
+			t.Errorf("the checksum of part %d of a sum is of something else", f)
+		}
+		landed := &sum{parts: make([][]float32, len(c.frames))}
+		landed.reset(c)
+		landed.parts[f] = make([]float32, c.size[f])
+		if len(s.few[f]) == 0 {
+			copy(landed.parts[f], s.parts[f])
+		} else if err := landed.land(c, f, slices.Clone(b)); err != nil {
+			t.Error(err)
+		}
+		first, last := c.chunksOf(f)
+		for i := first; i < last; i++ {
+			if err := landed.whole(c, i); err != nil {
+				t.Error(err)
+			}
+		}
+		all = append(all, landed.parts[f]...)
+	}
 	return all
 }
 

@@ -20,6 +20,9 @@ type marks struct {
 
 const abreast = 4 // spots that are compared together first
 
+// sparseCodec is the codec of frames that name some values of their chunks.
+var sparseCodec = transport.CodecOf(kernels.Sparse32, compress.Plain)
+
 // spotsOf returns how many spots so many values have.
 func spotsOf(values int) int { return (values + kernels.Spot - 1) / kernels.Spot }
 
@@ -99,7 +102,7 @@ func (v *versions) lacked(x *version, have kintsugi.Step) (list []*frame, own in
 			most += kernels.MaxSparseBytes(kernels.Sparse32, v.layout.Chunks[int(f.chunks.Lo)+i].Len(), values)
 		}
 		if 2*most < len(f.bytes) {
-			f.codec, f.bytes, f.memory, f.named = transport.CodecOf(kernels.Sparse32, compress.Plain), make([]byte, 0, most), nil, few
+			f.codec, f.bytes, f.memory, f.named = sparseCodec, make([]byte, 0, most), nil, few
 			f.layout = v.layout
 			own += most
 		}

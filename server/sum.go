@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,6 +21,9 @@ type sum struct {
 	decided kintsugi.Fence
 	parts   [][]float32   // by frame of the shard
 	crcs    []uint32      // of the parts that are made
+	few     [][]byte      // by part: its chunks as payloads, one behind the other; empty: it is in parts
+	named   [][]byte      // by chunk: its payload, of the scaled sum of few values; empty: it is in parts
+	landed  bool          // named lies in few
 	array   kernels.Array // on an accelerator, with the parts as its host side; nil: the sum is on the host alone
 	pins    atomic.Int32
 
@@ -46,11 +51,73 @@ func (s *sum) chunk(c *cut, i, lo, hi int) []float32 {
 
 // chunkMade notes that chunk i is made. The call for the last chunk of a part computes the checksum
 // of the part, while it is in the cache.
-func (s *sum) chunkMade(c *cut, i int) {
+func (s *sum) chunkMade(c *cut, i int) error {
 	f := c.of[i]
-	if s.left[f].Add(-1) == 0 {
+	if s.left[f].Add(-1) > 0 {
+		return nil
+	}
+	first, last := c.chunksOf(f)
+	if s.few[f] = s.few[f][:0]; slices.ContainsFunc(s.named[first:last], func(b []byte) bool { return len(b) == 0 }) {
+		for i := first; i < last; i++ { // the others have all values
+			if err := s.whole(c, i); err != nil {
+				return err
+			}
+		}
 		s.crcs[f] = transport.Checksum(kernels.Bytes(s.parts[f]))
-		close(s.made[f])
+	} else {
+		for _, b := range s.named[first:last] {
+			s.few[f] = append(s.few[f], b...)
+		}
+		s.crcs[f] = transport.Checksum(s.few[f])
+	}
+	close(s.made[f])
+	return nil
+}
+
+// whole makes chunk i lie in its part with all values.
+func (s *sum) whole(c *cut, i int) error {
+	if len(s.named[i]) == 0 {
+		return nil
+	}
+	f := c.of[i]
+	to := s.parts[f][c.at[i]-c.lo[f]:][:c.values[i]]
+	err := kernels.Host.Decode(to, kernels.Sparse32, s.named[i])
+	s.named[i] = s.named[i][:0]
+	return err
+}
+
+// land takes a part of few values, of which b are the payloads. b belongs to the sum from now on.
+func (s *sum) land(c *cut, f int, b []byte) error {
+	s.few[f], s.landed = b, true
+	first, last := c.chunksOf(f)
+	for i := first; i < last; i++ {
+		n, err := kernels.Check(kernels.Sparse32, c.values[i], b)
+		if err != nil {
+			return fmt.Errorf("%w: part of a sum: %w", kintsugi.ErrCorrupt, err)
+		}
+		s.named[i], b = b[:n], b[n:]
+	}
+	if len(b) > 0 {
+		return fmt.Errorf("%w: part of a sum: %d bytes are left", kintsugi.ErrCorrupt, len(b))
+	}
+	return nil
+}
+
+// reset makes a sum that was used before be written again.
+func (s *sum) reset(c *cut) {
+	s.made = nil
+	if s.few == nil {
+		s.few, s.named = make([][]byte, len(c.frames)), make([][]byte, len(c.of))
+	}
+	for i := range s.few {
+		s.few[i] = s.few[i][:0]
+	}
+	if s.landed { // otherwise what is made next would be written over while it is put together
+		clear(s.named)
+		s.landed = false
+	}
+	for i := range s.named {
+		s.named[i] = s.named[i][:0]
 	}
 }
 
@@ -73,6 +140,14 @@ type cut struct {
 	lo     []int // by frame, the index of its first value in the shard
 	size   []int // by frame, the number of its values
 	of     []int // by chunk, its frame
+	at     []int // by chunk, the index of its first value in the shard
+	values []int // by chunk, the number of its values
+}
+
+// chunksOf returns the chunks [first, last) of a frame.
+func (c *cut) chunksOf(f int) (first, last int) {
+	base := c.frames[0].Lo
+	return int(c.frames[f].Lo - base), int(c.frames[f].Hi - base)
 }
 
 func newCut(l *kintsugi.Layout, chunks kintsugi.ChunkRange) cut {
@@ -81,8 +156,8 @@ func newCut(l *kintsugi.Layout, chunks kintsugi.ChunkRange) cut {
 	for i, f := range c.frames {
 		lo, hi := l.Span(f)
 		c.lo, c.size = append(c.lo, lo-first), append(c.size, hi-lo)
-		for range f.Hi - f.Lo {
-			c.of = append(c.of, i)
+		for _, chunk := range l.Chunks[f.Lo:f.Hi] {
+			c.of, c.at, c.values = append(c.of, i), append(c.at, chunk.Lo-first), append(c.values, chunk.Len())
 		}
 	}
 	return c
@@ -105,11 +180,12 @@ func (p *sums) take() *sum {
 	if last := len(p.free) - 1; last >= 0 {
 		s := p.free[last]
 		p.free = p.free[:last]
-		s.made = nil
+		s.reset(&p.cut)
 		s.pins.Store(1)
 		return s
 	}
 	s := &sum{crcs: make([]uint32, len(p.frames))}
+	s.reset(&p.cut)
 	if p.arrays != nil {
 		s.array = p.arrays.NewArray()
 	}
@@ -127,6 +203,7 @@ func (p *sums) take() *sum {
 // lent returns a sum whose parts will lie in the memory of another process.
 func (p *sums) lent(memory *shm.Segment) *sum {
 	s := &sum{crcs: make([]uint32, len(p.frames)), parts: make([][]float32, len(p.frames)), memory: memory}
+	s.reset(&p.cut)
 	s.pins.Store(1)
 	return s
 }
@@ -184,6 +261,7 @@ func (p *sums) newShelf(memory *shm.Segment) *shelf {
 	f := &shelf{}
 	for i := range f.slots {
 		s := &sum{crcs: make([]uint32, len(p.frames)), memory: memory}
+		s.reset(&p.cut)
 		for _, n := range p.size {
 			place := places.Take(4 * n)
 			b := transport.Put(memory, place, 4*n)
@@ -198,10 +276,10 @@ func (p *sums) newShelf(memory *shm.Segment) *shelf {
 }
 
 // take returns a sum to write, pinned once, or nil if both sides still need all of them.
-func (f *shelf) take() *sum {
+func (f *shelf) take(c *cut) *sum {
 	for _, x := range f.slots {
 		if x.order == 0 && x.sum.pins.CompareAndSwap(0, 1) {
-			x.sum.made = nil
+			x.sum.reset(c)
 			return x.sum
 		}
 	}

@@ -64,7 +64,7 @@ func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
 func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 2))
-		f, _ := shelfFor(t)
+		f, c := shelfFor(t)
 		unpin := (&sums{}).unpin
 		var kept *sum                 // kept here
 		var reads []*sum              // by the next replica: sums that it was sent and has not given up, ascending
@@ -76,7 +76,7 @@ func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
 				step++
 			}
 			fence++
-			s := f.take()
+			s := f.take(&c.cut)
 			if s == nil {
 				if steady {
 					t.Fatalf("seed %d: no room at step %d", seed, step)

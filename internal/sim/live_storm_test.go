@@ -105,17 +105,17 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	if rng.IntN(4) == 0 {
 		s.rates[cfg.Layout.Tensors[1].Name] = 0.5
 	}
-	var err error
-	if cfg.Layout, err = cfg.Layout.WithRates(s.rates); err != nil {
-		t.Fatal(err)
-	}
 	if s.few = rng.IntN(3) == 0 && !flows; s.few { // last, so that the other storms are what they were before there was this
-		cfg.Gradient, cfg.Pull, s.pull = scattered, worker.PullDelta, false
+		cfg.Layout, cfg.Gradient, cfg.Pull, s.pull = broad(t), scattered, worker.PullDelta, false
 		if cfg.Schedule.Rule = kintsugi.RuleSGD; rng.IntN(2) == 0 && !cfg.Consistency.Continue {
 			cfg.Schedule.Rule = kintsugi.RuleAdagrad
 		}
 		s.codec = of("sparse", "sparse", "topk:0.01-nofeedback")
 		cfg.Codec = func(kintsugi.Slot) compress.Codec { return parse(t, s.codec) }
+	}
+	var err error
+	if cfg.Layout, err = cfg.Layout.WithRates(s.rates); err != nil {
+		t.Fatal(err)
 	}
 	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, lent %v, few %v, between %v, continue %v %v, clipped %v, rates %v",
 		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Lent, s.few, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
@@ -132,7 +132,9 @@ func (s *liveStorm) exact() bool {
 	return !s.feedback() || s.cfg.Consistency.Certain() && s.cfg.LeaveGrace == forEver && s.recovery != rollBack && !s.deaths
 }
 
-func (s *liveStorm) feedback() bool { return s.codec != "" && !strings.Contains(s.codec, "nofeedback") }
+func (s *liveStorm) feedback() bool {
+	return s.codec != "" && s.codec != "sparse" && !strings.Contains(s.codec, "nofeedback")
+}
 
 // strike makes one thing go wrong.
 func (s *liveStorm) strike(l *Live, cut func()) {
@@ -185,11 +187,20 @@ func scattered(ctx context.Context, params, grads []float32, id kintsugi.PushID)
 	loss, n, err := noisy(ctx, params, grads, id)
 	rng := rand.New(rand.NewPCG(uint64(id.Version), uint64(math.Float32bits(grads[0])))) // grads[0] is another one for each push
 	for lo := 0; lo < len(grads); {
-		hi := min(lo+rng.IntN(2000), len(grads))
+		hi := min(lo+rng.IntN(8000), len(grads))
 		clear(grads[lo:hi])
 		lo = hi + 1 + rng.IntN(50)
 	}
 	return loss, n, err
+}
+
+// broad returns a layout whose chunks are so large that the values of scattered are few of them.
+func broad(t testing.TB) *kintsugi.Layout {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a/w", Shape: []int{300, 403}}, {Name: "a/b", Shape: []int{30, 77}}, {Name: "c", Shape: []int{9, 404}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // heard is what conductors report of the steps of each line.
