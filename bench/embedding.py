@@ -1,4 +1,4 @@
-"""A table of a million rows of 16 values, of which a batch touches a few thousand.
+"""A table of a million rows of 16 values, or of as many as are given, of which a batch touches a few thousand.
 
     kintsugi train --workers 2 --servers 2 --codec sparse --pull delta -- python3 bench/embedding.py
     python3 bench/embedding.py
@@ -19,7 +19,8 @@ from torch.nn import functional
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import kintsugi
 
-ROWS, WIDTH, EXAMPLES, PER_EXAMPLE, BATCH, RATE = 1_000_000, 16, 100_000, 26, 256, 0.05
+ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+WIDTH, EXAMPLES, PER_EXAMPLE, BATCH, RATE = 16, 100_000, 26, 256, 0.05
 
 generator = torch.Generator().manual_seed(1)
 X = (torch.rand(EXAMPLES, PER_EXAMPLE, generator=generator) ** 3 * ROWS).long()

@@ -140,15 +140,18 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
     _answer(name, tensors, initialise, gradient, None, examples, evaluate, rates, suggested)
 
 
-def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rates, suggested):
+def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rates, suggested, touches=False):
     """Does what run does. steps, unless None, is called in place of gradient in runs with local steps: steps(params, grads, plan) takes those of
-    the plan by itself, which is a _Steps, fills grads with the way back, and returns the mean loss and the number of examples."""
+    the plan by itself, which is a _Steps, fills grads with the way back, and returns the mean loss and the number of examples. With touches,
+    grads._touched has a byte for each 16 values, which gradient and steps set to 1 where one of them may not be 0, and to 0 elsewhere."""
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
     values = sum(math.prod(shape) for _, shape in tensors)
     about = {"name": name, "tensors": [{"name": n, "shape": s or (1,)} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
     if steps is not None:
         about["takes_steps"] = True
+    if touches:
+        about["touches"] = True
     if rates:
         about["rates"] = _rates(rates, [n for n, _ in tensors])
     if examples is not None:
@@ -171,6 +174,7 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
                 params = Values(tensors, memory[_PAGE:middle], True)
                 readable = Values(tensors, memory[_PAGE:middle], False)
                 grads = Values(tensors, memory[middle : middle + 4 * values], True)
+                grads._touched = memory[middle + 4 * values :]
                 if not question.get("unread"):
                     initialise(params, seed)
             elif ask == "gradient":
@@ -339,6 +343,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     asked = 0  # number of gradients so far
     pinned = False  # whether _pin has been called
     written = {}  # by parameter, the rows of the last answer that are not zero, if the others are
+    touches = any(getattr(m, "sparse", False) is True for m in module.modules())  # an Embedding, or an EmbeddingBag
 
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
@@ -406,6 +411,8 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         value, count, found = differentiate(batch, lambda n: tensor(params, n).clone())
         for n, g in found:
             answer(tensor(grads, n), n, g)
+        if touches:
+            touch(torch.frombuffer(grads._touched, dtype=torch.uint8))
         return value.item() if examples is not None else (value.item(), count)
 
     def answer(to, n, g):
@@ -419,8 +426,23 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         to.index_add_(0, at, g._values().to(to.device, to.dtype))
         written[n] = at
 
+    def touch(at):
+        """Says which values of the answer are not 0, by 16 of them."""
+        at.zero_()
+        first = 0
+        for n, p in trained.items():
+            last, width = first + p.numel(), p.numel() // len(p) if p.dim() else 1
+            if n in written:
+                lo, hi = ((first + written[n] * width) // 16).unsqueeze(1), ((first + (written[n] + 1) * width - 1) // 16).unsqueeze(1)
+                at.index_fill_(0, torch.minimum(lo + torch.arange((width + 14) // 16 + 1), hi).flatten(), 1)
+            else:
+                at[first // 16 : (last + 15) // 16] = 1
+            first = last
+
     def steps(params, grads, plan):
         written.clear()
+        if touches:
+            torch.frombuffer(grads._touched, dtype=torch.uint8).fill_(1)
         move(plan.slot)
         pin(plan.batches[0][0]._memory)
         update(params, apart=True)  # the steps are the module's alone
@@ -456,7 +478,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     tensors = [(n, tuple(p.shape)) for n, p in trained.items()]
     far = torch.cuda.device_count() > 0 if device is None else torch.device(device).type != "cpu"
-    _answer(name, tensors, initialise, gradient, steps if _takes_steps(far) else None, examples, None if evaluate is None else judge, suggested.pop("rates", None), suggested)
+    _answer(name, tensors, initialise, gradient, steps if _takes_steps(far) else None, examples, None if evaluate is None else judge, suggested.pop("rates", None), suggested, touches)
 
 
 def _pin(torch, memory, device):

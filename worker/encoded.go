@@ -244,7 +244,11 @@ func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, gra
 	}
 	at := len(p.raw)
 	decoded = grads[c.Lo:c.Hi]
-	raw = e.feedback.Encode(p.raw, id, i, decoded)
+	if memory := e.cfg.InPlace; memory != nil && memory.Touched != nil && e.cfg.Codec.Exact() && e.cfg.Codec.Encoding() == kernels.Sparse32 {
+		raw = compress.AppendTouched(p.raw, memory.Touched, decoded, c.Lo)
+	} else {
+		raw = e.feedback.Encode(p.raw, id, i, decoded)
+	}
 	exact := e.cfg.Codec.Exact()
 	if !exact {
 		p.decoded = resize(p.decoded, c.Len())

@@ -137,6 +137,10 @@ type InPlace struct {
 	// to it.
 	Grads []float32
 
+	// Touched, if set, has a byte for each kernels.Spot values of Grads. Where it is 0 after a call of
+	// Gradient, they are all +0, and the codec sparse does not look at them.
+	Touched []byte
+
 	// Settle is called before Params are written. It waits until a call of Gradient that was given up
 	// no longer reads them. An error other than that of ctx ends the worker, as one of Gradient does.
 	Settle func(ctx context.Context) error

@@ -39,6 +39,7 @@ func beProgram() {
 		about.Rates = map[string]float32{"y": 0.5}
 	}
 	about.Takes = slices.Contains(os.Args, "takes")
+	about.Touches = slices.Contains(os.Args, "overlooks") || slices.Contains(os.Args, "touches")
 	if slices.Contains(os.Args, "rmsprop") {
 		about.Optimizer = "rmsprop"
 	}
@@ -51,6 +52,7 @@ func beProgram() {
 	}
 	if err == nil {
 		p.Spoil = spoil(os.Args[1:])
+		p.Overlooks = slices.Contains(os.Args, "overlooks")
 		if slices.Contains(os.Args, "unjudged") {
 			p.Refuses = "evaluate"
 		}
@@ -420,11 +422,12 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 		"wrong":      "that of y is not the gradient of this loss",
 		"nothing":    "and its norm 0: from there no step leads anywhere",
 		"no number":  "not finite: the first gradient, at the initial parameters: tensor y holds NaN",
+		"overlooks":  "has written tensor y, value 2, and its byte of those that say what is touched is 0",
 		"rmsprop":    `optimizer "rmsprop" is unknown; use sgd,`,
 	} {
 		r := kin(t, append([]string{"program", "check", "--", "/proc/self/exe"}, strings.Fields(words)...)...)
 		status := exitFailed
-		if words == "rmsprop" { // in train's spelling
+		if words == "rmsprop" || words == "overlooks" { // what it says of itself is wrong
 			status = exitUsage
 		}
 		if r.status != status || !strings.Contains(r.stderr, want) || words == "no number" && strings.Contains(r.stderr, "another one") {

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
@@ -16,6 +17,7 @@ import (
 type lent struct {
 	inner         worker.Gradient
 	params, grads []float32
+	touched       []byte
 	idle          chan struct{} // closed when nothing uses them
 	torn          error         // once idle: params were written while they were read
 }
@@ -25,8 +27,9 @@ var errTorn = errors.New("parameters were written while an earlier gradient read
 // lend returns a gradient that computes what inner does, and the memory that it uses.
 func lend(inner worker.Gradient, values int) (worker.Gradient, *worker.InPlace) {
 	l := &lent{inner: inner, params: make([]float32, values), grads: make([]float32, values), idle: make(chan struct{})}
+	l.touched = make([]byte, (values+kernels.Spot-1)/kernels.Spot)
 	close(l.idle)
-	return l.gradient, &worker.InPlace{Params: l.params, Grads: l.grads, Settle: l.settle}
+	return l.gradient, &worker.InPlace{Params: l.params, Grads: l.grads, Touched: l.touched, Settle: l.settle}
 }
 
 func (l *lent) settle(ctx context.Context) error {
@@ -56,6 +59,12 @@ func (l *lent) gradient(ctx context.Context, params, grads []float32, id kintsug
 		defer close(done)
 		before := l.sum()
 		found.loss, found.examples, found.err = l.inner(ctx, l.params, l.grads, id)
+		clear(l.touched)
+		for i, g := range l.grads {
+			if math.Float32bits(g) != 0 {
+				l.touched[i/kernels.Spot] = 1
+			}
+		}
 		for i := 0; i < 50 && ctx.Err() != nil; i++ {
 			if l.sum() != before {
 				l.torn = fmt.Errorf("%w: %v", errTorn, id)

@@ -318,6 +318,20 @@ func TestSparseSendsEveryBitOfWhatIsNotZero(t *testing.T) {
 			}
 			x[0] = float32(math.Copysign(0, -1))
 			payload := c.Encode(nil, x, nil, 1, 0)
+			for _, lo := range []int{0, 1, 15, 16, 1000} { // x begins there, after values that are touched
+				touched := make([]byte, (lo+len(x)+kernels.Spot-1)/kernels.Spot)
+				for i := range touched[:(lo+kernels.Spot-1)/kernels.Spot] {
+					touched[i] = 1
+				}
+				for i, v := range x {
+					if math.Float32bits(v) != 0 {
+						touched[(lo+i)/kernels.Spot] = 1
+					}
+				}
+				if got := AppendTouched([]byte{7}, touched, x, lo); !bytes.Equal(got[1:], payload) {
+					t.Errorf("%s, every %d, from value %d on: other bytes, since it is said which are touched", kinds[kind].name, apart, lo)
+				}
+			}
 			if got := decoded(c.Encoding(), len(x), payload); !sameBits(got, x) {
 				t.Errorf("%s, every %d: not the bits that were sent", kinds[kind].name, apart)
 			}

@@ -2,6 +2,7 @@ package compress
 
 import (
 	"bytes"
+	"encoding/binary"
 	"iter"
 	"math"
 	"sync"
@@ -27,10 +28,22 @@ func (named) encode(_ kernels.Device, dst []byte, x, carry, residual []float32, 
 		}
 		x = sum
 	}
+	return appendNonZero(dst, x, notZero(x))
+}
+
+// AppendTouched appends to dst the payload that the codec sparse has of x, part of a longer array of
+// which x is the values from lo on. touched has a byte for each kernels.Spot values of that array. If
+// it is 0, they are all +0, and are not looked at.
+func AppendTouched(dst, touched []byte, x []float32, lo int) []byte {
+	return appendNonZero(dst, x, spots(touched, lo, lo+len(x)))
+}
+
+// appendNonZero appends the payload of x, of which all values outside of ranges are +0.
+func appendNonZero(dst []byte, x []float32, ranges iter.Seq2[int, int]) []byte {
 	s := runs.Get().(*[]kernels.Run)
 	defer runs.Put(s)
 	list := (*s)[:0]
-	for lo, hi := range touched(x) {
+	for lo, hi := range ranges {
 		for i := lo; i < hi; i++ {
 			if math.Float32bits(x[i]) == 0 {
 				continue
@@ -48,17 +61,33 @@ func (named) encode(_ kernels.Device, dst []byte, x, carry, residual []float32, 
 
 var runs = sync.Pool{New: func() any { return new([]kernels.Run) }}
 
-const atOnce = 64 // values that touched looks at together
+// spots returns the ranges of values whose byte is not 0, by their index from value first on, of an
+// array of which [first, last) are looked at.
+func spots(touched []byte, first, last int) iter.Seq2[int, int] {
+	return func(yield func(lo, hi int) bool) {
+		for i, end := first/kernels.Spot, (last+kernels.Spot-1)/kernels.Spot; i < end; i++ {
+			if i+8 <= end && binary.LittleEndian.Uint64(touched[i:]) == 0 {
+				i += 7
+				continue
+			}
+			if touched[i] != 0 && !yield(max(i*kernels.Spot-first, 0), min((i+1)*kernels.Spot, last)-first) {
+				return
+			}
+		}
+	}
+}
 
-var untouched [4 * atOnce]byte
+const atOnce = 64 // values that notZero looks at together
 
-// touched returns the ranges of up to 64 values that are not all +0. To compare memory takes a
+var zeros [4 * atOnce]byte
+
+// notZero returns the ranges of up to 64 values that are not all +0. To compare memory takes a
 // fraction of the time of a look at each value.
-func touched(x []float32) iter.Seq2[int, int] {
+func notZero(x []float32) iter.Seq2[int, int] {
 	return func(yield func(lo, hi int) bool) {
 		for lo := 0; lo < len(x); lo += atOnce {
 			hi := min(lo+atOnce, len(x))
-			if !bytes.Equal(kernels.Bytes(x[lo:hi]), untouched[:4*(hi-lo)]) && !yield(lo, hi) {
+			if !bytes.Equal(kernels.Bytes(x[lo:hi]), zeros[:4*(hi-lo)]) && !yield(lo, hi) {
 				return
 			}
 		}

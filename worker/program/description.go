@@ -40,6 +40,7 @@ type Description struct {
 
 	Evaluates bool `json:"evaluates,omitempty"`   // the program answers "evaluate"
 	Takes     bool `json:"takes_steps,omitempty"` // the program answers "steps"
+	Touches   bool `json:"touches,omitempty"`     // the program says which values of a gradient are not 0
 }
 
 // Values returns the number of parameters.

@@ -67,11 +67,17 @@
 //
 // The memory consists of a page of 4096 bytes, the parameters, and the gradients. A value has 4
 // bytes in the machine's byte order. Kintsugi writes the parameters between an answer and the next
-// question, even if it no longer wants the answer, and only reads the gradients: a program finds
-// there what it has written last. The first eight bytes of the page are the id of the question
+// question, even if it no longer wants the answer. It may write only those that have changed, and
+// relies on the program for the others. It only reads the gradients: a program finds there what it
+// has written last. The first eight bytes of the page are the id of the question
 // whose answer is still wanted. A program whose gradients take long may read it now and then. If it
 // is not the id of the current question, newer parameters have made the gradient useless, and the
 // program may answer with anything.
+//
+// If the description has "touches", the memory goes on with a byte for each 16 gradients, the last
+// one for those that are left. Kintsugi need not look at 16 gradients whose byte is 0, and takes them
+// for +0. So with each answer the byte must be 1 where a gradient may be anything else. This saves
+// time if a batch touches few rows of a large table, and the run has the codec sparse.
 //
 // # Failures
 //

@@ -104,6 +104,9 @@ func (p *Program) share(ctx context.Context, unread bool) error {
 		return nil
 	}
 	n := page + 8*p.about.Values()
+	if p.about.Touches {
+		n += p.touches()
+	}
 	if err := p.memory.Resize(n); err != nil {
 		return fmt.Errorf("memory for %s: %w", p.name, err)
 	}
@@ -114,23 +117,55 @@ func (p *Program) share(ctx context.Context, unread bool) error {
 	return nil
 }
 
-// Memory returns the parameters and the gradients in the shared memory. Who writes parameters there
-// and passes them to Gradient, Take or Evaluate saves a copy, and so does who passes these gradients.
-// Call Settle before each time that parameters are written. A question that was given up may go on
-// writing gradients until then.
-func (p *Program) Memory(ctx context.Context) (params, grads []float32, err error) {
-	if err := p.share(ctx, true); err != nil {
-		return nil, nil, err
-	}
-	return p.params(), p.gradients(), nil
+// Memory is the memory that a program shares.
+type Memory struct {
+	Params, Grads []float32
+
+	// Touched has a byte for each kernels.Spot values of Grads. Where it is 0, the program says that
+	// they are all +0. It is nil if the program says nothing.
+	Touched []byte
 }
+
+// Memory returns the shared memory. Who writes parameters there and passes them to Gradient, Take or
+// Evaluate saves a copy, and so does who passes these gradients. Call Settle before each time that
+// parameters are written. A question that was given up may go on writing gradients until then.
+func (p *Program) Memory(ctx context.Context) (m Memory, err error) {
+	if err := p.share(ctx, true); err != nil {
+		return m, err
+	}
+	m.Params, m.Grads = p.params(), p.gradients()
+	if p.about.Touches {
+		m.Touched = p.touched()
+	}
+	return m, nil
+}
+
+// Overlooked returns the index of a value of the newest gradient that is not +0 although the program
+// says so, or -1.
+func (p *Program) Overlooked() int {
+	if !p.about.Touches {
+		return -1
+	}
+	touched := p.touched()
+	for i, g := range p.gradients() {
+		if math.Float32bits(g) != 0 && touched[i/kernels.Spot] == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// touches returns how many bytes say which values of a gradient are touched.
+func (p *Program) touches() int { return (p.about.Values() + kernels.Spot - 1) / kernels.Spot }
+
+func (p *Program) touched() []byte { return p.memory.Bytes()[page+8*p.about.Values():][:p.touches()] }
 
 func (p *Program) params() []float32 {
 	return kernels.Floats(p.memory.Bytes()[page : page+4*p.about.Values()])
 }
 
 func (p *Program) gradients() []float32 {
-	return kernels.Floats(p.memory.Bytes()[page+4*p.about.Values():])
+	return kernels.Floats(p.memory.Bytes()[page+4*p.about.Values():][:4*p.about.Values()])
 }
 
 // Request says which gradient to compute.

@@ -226,9 +226,10 @@ func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
 // earlier question is over, even if nobody waits for its answer.
 func TestParametersCanBeWrittenWhereTheyAreRead(t *testing.T) {
 	p, ctx := startUntil(t, "read late")
-	params, own, err := p.Memory(t.Context())
-	if err != nil || len(params) != 11 || len(own) != 11 {
-		t.Fatal(len(params), len(own), err)
+	m, err := p.Memory(t.Context())
+	params, own := m.Params, m.Grads
+	if err != nil || len(params) != 11 || len(own) != 11 || m.Touched != nil {
+		t.Fatal(len(params), len(own), len(m.Touched), err)
 	}
 	write := func(v float32) {
 		if err := p.Settle(t.Context()); err != nil {

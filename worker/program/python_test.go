@@ -453,6 +453,64 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	}
 }
 
+// A module with sparse gradients says which spots of a gradient its rows and its other parameters lie
+// in, and no others, wherever rows begin and end.
+func TestAModuleSaysWhichRowsItHasTouched(t *testing.T) {
+	withPyTorch(t)
+	widths := []int{16, 1, 20, 5, 40, 3, 15, 16, 17, 16, 33}
+	p, err := inPython(t, `
+import kintsugi, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for i, width in enumerate([16, 1, 20, 5, 40, 3, 15, 16, 17, 16, 33]):
+            self.add_module("layer%d" % i, nn.Linear(width, 1, bias=False) if i % 2 else nn.Embedding(50, width, sparse=True))
+
+def loss(module, batch):
+    rows = torch.tensor(batch.indices)
+    return sum(m(rows).sum() if isinstance(m, nn.Embedding) else m.weight.sum() for m in module.children())
+
+kintsugi.run_torch("net", Net, loss, examples=50)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := p.Memory(t.Context())
+	if err != nil || len(m.Touched) != (len(m.Grads)+kernels.Spot-1)/kernels.Spot {
+		t.Fatalf("%d bytes for %d values: %v", len(m.Touched), len(m.Grads), err)
+	}
+	for i, rows := range [][]int{{3, 17, 3, 49}, {0}, {16, 17, 18, 19}, {49, 0}} {
+		if _, _, err := p.Gradient(t.Context(), m.Params, m.Grads, program.Request{Indices: rows}); err != nil {
+			t.Fatal(err)
+		}
+		want, at := make([]byte, len(m.Touched)), 0
+		touch := func(lo, hi int) {
+			for j := lo; j < hi; j++ {
+				want[j/kernels.Spot] = 1
+			}
+		}
+		for layer, width := range widths {
+			if layer%2 == 1 {
+				touch(at, at+width)
+				at += width
+				continue
+			}
+			for _, row := range rows {
+				touch(at+row*width, at+(row+1)*width)
+			}
+			at += 50 * width
+		}
+		if at != len(m.Grads) || !slices.Equal(m.Touched, want) {
+			t.Errorf("gradient %d, of %d values, %d expected: touched are\n%v, want\n%v", i, len(m.Grads), at, m.Touched, want)
+		}
+		if v := p.Overlooked(); v >= 0 {
+			t.Errorf("gradient %d: value %d is not said to be touched", i, v)
+		}
+	}
+}
+
 // A module has the same tensors whether it is compiled or not: --resume and load_torch take either.
 func TestACompiledModuleHasTheSameTensors(t *testing.T) {
 	withPyTorch(t)

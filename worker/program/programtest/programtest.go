@@ -54,6 +54,8 @@ type Program struct {
 	Spoil   func(q Question, grads []float32) // if set: Serve calls it to change each gradient
 	Refuses string                            // kind of question that Serve answers with an error
 
+	Overlooks bool // Serve says of the last values of a gradient that they are 0, if it says that of any
+
 	conn net.Conn
 	in   *bufio.Reader
 	file *os.File
@@ -91,7 +93,12 @@ func (p *Program) Params() []float32 {
 }
 
 // Grads returns the place of the gradient in the shared memory.
-func (p *Program) Grads() []float32 { return kernels.Floats(p.Memory[4096+4*p.About.Values():]) }
+func (p *Program) Grads() []float32 {
+	return kernels.Floats(p.Memory[4096+4*p.About.Values():][:4*p.About.Values()])
+}
+
+// Touched returns the place of what the program says of which gradients are not 0, if it does.
+func (p *Program) Touched() []byte { return p.Memory[4096+8*p.About.Values():] }
 
 // Wanted returns the id of the question whose answer is still wanted.
 func (p *Program) Wanted() uint64 { return binary.NativeEndian.Uint64(p.Memory) }
@@ -151,6 +158,14 @@ func (p *Program) Serve() error {
 			fields["loss"], fields["examples"] = Gradient(p.Grads(), p.Params(), q.Indices), len(q.Indices)
 			if p.Spoil != nil {
 				p.Spoil(q, p.Grads())
+			}
+			if p.About.Touches {
+				for i := range p.Touched() {
+					p.Touched()[i] = 1
+				}
+				if p.Overlooks {
+					p.Touched()[len(p.Touched())-1] = 0
+				}
 			}
 		case "steps":
 			fields["loss"], fields["examples"] = p.take(q)

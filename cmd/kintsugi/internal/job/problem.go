@@ -287,11 +287,11 @@ func (p *Problem) InPlace(ctx context.Context, s *Settings, m io.Closer) (*worke
 	if !ok || s.local() && !running.Takes() { // a worker that takes local steps has other parameters in each of them
 		return nil, nil
 	}
-	params, grads, err := running.Memory(ctx)
+	memory, err := running.Memory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &worker.InPlace{Params: params, Grads: grads, Settle: running.Settle}, nil
+	return &worker.InPlace{Params: memory.Params, Grads: memory.Grads, Touched: memory.Touched, Settle: running.Settle}, nil
 }
 
 // compute returns the gradient function of one batch.

@@ -264,6 +264,9 @@ func (m *Program) Try(ctx context.Context, s *Settings, other *Second) (warning 
 	if err == nil {
 		err = m.finite(grads)
 	}
+	if err == nil {
+		err = m.touches(running)
+	}
 	if err == nil && (math.IsNaN(loss) || !slices.ContainsFunc(grads, func(g float32) bool { return g != 0 })) {
 		warning = fmt.Sprintf("the first gradient of %s: a loss of %g, and each value of it is 0", running, loss)
 		if math.IsNaN(loss) {
@@ -287,6 +290,19 @@ func (m *Program) Try(ctx context.Context, s *Settings, other *Second) (warning 
 		return "", err
 	}
 	return warning, m.give(running)
+}
+
+// touches returns an error that names the tensor if the program has written a value of the gradient
+// that it says it has not touched: servers would not get it.
+func (m *Program) touches(running *program.Program) error {
+	at := running.Overlooked()
+	for _, t := range m.About.Tensors {
+		if at >= 0 && at < t.Values() {
+			return fmt.Errorf("%w: the first gradient of %s has written tensor %s, value %d, and its byte of those that say what is touched is 0; package program says how these are written", kintsugi.ErrUsage, running, t.Name, at)
+		}
+		at -= t.Values()
+	}
+	return nil
 }
 
 // finite returns an error that names the tensor if the first gradient contains NaN or Inf: no step

@@ -125,7 +125,7 @@ func (m *Program) check(ctx context.Context, s *Settings, w io.Writer) error {
 	first := make([]float32, len(m.Initial))
 	loss, took, err := m.timed(ctx, s, running, m.Initial, first)
 	if err == nil {
-		err = m.finite(first)
+		err = errors.Join(m.finite(first), m.touches(running))
 	}
 	if err != nil {
 		return err
