@@ -165,27 +165,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Codec != nil && cfg.Codec.Name() == "fp32" {
 		cfg.Codec = nil
 	}
-	w := &worker{cfg: cfg}
-	if cfg.InPlace != nil {
-		w.params = cfg.InPlace.Params
-	} else {
-		w.params = make([]float32, cfg.Layout.Values)
-	}
-	if cfg.InPlace != nil && cfg.Codec != nil {
-		w.own, w.lent = cfg.InPlace.Grads, true
-	} else {
-		w.own = make([]float32, cfg.Layout.Values)
-	}
-	w.grads = w.own
-	if cfg.Codec != nil {
-		w.encoder = newEncoder(&w.cfg)
-		w.along = newAlong(cfg.Codec, cfg.Pace, cfg.Layout.Values)
-		w.encoder.along = w.along != nil
-	}
-	if cfg.Pace.Continue {
-		w.spare = make([]float32, cfg.Layout.Values)
-		w.outage.queue = kept.New(kept.Config{Rule: cfg.Pace.Keep, Values: cfg.Layout.Values, Most: keptArrays})
-	}
+	w := newWorker(cfg)
 	defer func() { _ = w.outage.end() }() // the worker ends, and its kept gradients are lost with it
 	var view kintsugi.View
 	pause, tried, told := retryAfter, time.Now(), false
@@ -232,6 +212,32 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 			pause = min(2*pause, retryLimit)
 		}
 	}
+}
+
+// newWorker returns a worker in no view. cfg has its defaults.
+func newWorker(cfg Config) *worker {
+	w := &worker{cfg: cfg}
+	if cfg.InPlace != nil {
+		w.params = cfg.InPlace.Params
+	} else {
+		w.params = make([]float32, cfg.Layout.Values)
+	}
+	if cfg.InPlace != nil && cfg.Codec != nil {
+		w.own, w.lent = cfg.InPlace.Grads, true
+	} else {
+		w.own = make([]float32, cfg.Layout.Values)
+	}
+	w.grads = w.own
+	if cfg.Codec != nil {
+		w.encoder = newEncoder(&w.cfg)
+		w.along = newAlong(cfg.Codec, cfg.Pace, cfg.Layout.Values)
+		w.encoder.along = w.along != nil
+	}
+	if cfg.Pace.Continue {
+		w.spare = make([]float32, cfg.Layout.Values)
+		w.outage.queue = kept.New(kept.Config{Rule: cfg.Pace.Keep, Values: cfg.Layout.Values, Most: keptArrays})
+	}
+	return w
 }
 
 func immediately() <-chan time.Time {
