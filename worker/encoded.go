@@ -91,7 +91,10 @@ func (e *encoder) push(s *session, t *kintsugi.Ticket, o *outgoing) (*kintsugi.R
 	m.ticket = *t
 	m.ticket.Views = views
 	refused, err := s.deliver(o)
-	if err != nil {
+	switch {
+	case errors.Is(err, kintsugi.ErrNotFinite): // the worker ends, and sends nothing again
+		return nil, err
+	case err != nil:
 		return nil, errors.Join(err, e.complete(m, s, o.grads))
 	}
 	m.ticket.SquaredNorm = m.norm()

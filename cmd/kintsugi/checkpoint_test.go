@@ -148,19 +148,23 @@ func damage(t *testing.T, dir string, n int) {
 func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
-	dir := newDir(t)
-	r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--checkpoint-every", "5", "--out", dir)...)
-	if r.status != exitFailed || !strings.Contains(r.stderr, "not finite: gradient of worker/") ||
-		!strings.Contains(r.stderr, "tensor x holds") || !strings.Contains(r.stderr, "lower the learning rate") {
-		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
-	}
-	noOrphans(t, dir)
-	must(t, "checkpoint", "verify", dir)
-	if step, _ := lastParams(t, dir); step == 0 || step >= 300 {
-		t.Errorf("the newest checkpoint is of step %d; want one before the end", step)
-	}
-	if s := readRun(t, dir).Summary; !strings.Contains(s.Reason, "not finite") {
-		t.Errorf("summary.json says %q", s.Reason)
+	for _, codec := range []string{"fp32", "sparse", "int8"} { // each looks for it elsewhere
+		t.Run(codec, func(t *testing.T) {
+			dir := newDir(t)
+			r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--checkpoint-every", "5", "--codec", codec, "--out", dir)...)
+			if r.status != exitFailed || !strings.Contains(r.stderr, "not finite: gradient of worker/") ||
+				!strings.Contains(r.stderr, "tensor x holds") || !strings.Contains(r.stderr, "lower the learning rate") {
+				t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+			}
+			noOrphans(t, dir)
+			must(t, "checkpoint", "verify", dir)
+			if step, _ := lastParams(t, dir); step == 0 || step >= 300 {
+				t.Errorf("the newest checkpoint is of step %d; want one before the end", step)
+			}
+			if s := readRun(t, dir).Summary; !strings.Contains(s.Reason, "not finite") || strings.Contains(s.Reason, "| not finite") { // the latter: it is said twice
+				t.Errorf("summary.json says %q", s.Reason)
+			}
+		})
 	}
 }
 
