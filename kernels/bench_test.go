@@ -117,3 +117,45 @@ func BenchmarkSmallStep(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFew measures steps whose gradients name a share of the spots, drawn at random, computed
+// as a whole and by Few.
+func BenchmarkFew(b *testing.B) {
+	for _, share := range []int{256, 64, 32, 20} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		steps := make([]kernels.Step, modelValues/chunkValues)
+		for c := range steps {
+			s := fewStep(rng, kernels.Adagrad, chunkValues, 0, 1)
+			for range 2 {
+				var runs []kernels.Run
+				for lo := int32(0); lo < chunkValues; lo += kernels.Spot {
+					if rng.IntN(2*share) == 0 {
+						runs = append(runs, kernels.Run{Lo: lo, Hi: lo + kernels.Spot})
+					}
+				}
+				x := values(rng, chunkValues, false)
+				s.Operands = append(s.Operands, kernels.Operand{Weight: 1, Encoding: kernels.Sparse32, Data: kernels.AppendRuns(nil, x, runs)})
+			}
+			steps[c] = *s
+		}
+		d := kernels.Best()
+		b.Run(fmt.Sprintf("share=%d/whole", share), func(b *testing.B) {
+			for b.Loop() {
+				for c := range steps {
+					steps[c].Streaming = true
+					d.Step(&steps[c])
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("share=%d/few", share), func(b *testing.B) {
+			var f kernels.Few
+			for b.Loop() {
+				for c := range steps {
+					if _, done, err := f.Step(d, &steps[c]); !done || err != nil {
+						b.Fatalf("not done: %v", err)
+					}
+				}
+			}
+		})
+	}
+}

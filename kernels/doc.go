@@ -64,4 +64,6 @@
 // its way into the sum, and its decoded values are never written to memory. Broadcast is Next in
 // BF16, rounded to nearest even. A finite value beyond the range becomes the largest finite BF16,
 // infinities are kept, and every NaN becomes 0x7fc0.
+//
+// [Few] does a step on the values that sparse payloads name, and no others, to the same bits.
 package kernels

@@ -29,8 +29,9 @@ type Few struct {
 	compact Step
 }
 
-// fewest is the reciprocal of the share of spots from which on a pass over the whole chunk is faster.
-const fewest = 4
+// few is the reciprocal of the share of spots from which on a pass over the whole chunk is faster: see
+// BenchmarkFew.
+const few = 16
 
 // Step does the step s on d if it leaves alone what is not named, and if little is named. Then it
 // writes the named spots of Next, NextState and Copy, to the bits of [Device].Step, and returns the
@@ -120,7 +121,7 @@ func (f *Few) choose(operands []Operand, n int) bool {
 	for i := range operands {
 		named = max(named, Named(operands[i].Encoding, operands[i].Data, n))
 	}
-	if fewest*named > all*Spot {
+	if few*named > all*Spot {
 		return false
 	}
 	f.chosen = slices.Grow(f.chosen[:0], (all+63)/64)[:(all+63)/64]
@@ -139,7 +140,7 @@ func (f *Few) choose(operands []Operand, n int) bool {
 			f.Spots = append(f.Spots, int32(64*w+bits.TrailingZeros64(x)))
 		}
 	}
-	return fewest*len(f.Spots) <= all
+	return few*len(f.Spots) <= all
 }
 
 // gather makes the step on the chosen spots alone, one after the other.

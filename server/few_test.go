@@ -24,7 +24,7 @@ func fewOf(c kintsugi.Chunk, p kintsugi.PushID, apart int) landedChunk {
 	switch {
 	case p.Version%3 == 0 && rng.IntN(8) == 0:
 		apart = 1
-	case len(x) < 64:
+	case len(x) < 256:
 		apart = 1 << 30 // few of few values are none
 	}
 	for lo := rng.IntN(apart); lo < len(x); {
@@ -56,7 +56,7 @@ func (c *counting) Step(s *kernels.Step) (kernels.Products, error) {
 // sum, in what is outside the process, and in the versions that somebody still reads. What has no
 // mark since a version is what that version has.
 func TestStepsOnFewValuesAreTheSame(t *testing.T) {
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{300, 303}}, {Name: "b", Shape: []int{8, 505}}, {Name: "c", Shape: []int{7}}})
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{100, 1212}}, {Name: "b", Shape: []int{8, 1010}}, {Name: "c", Shape: []int{7}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,12 +65,12 @@ func TestStepsOnFewValuesAreTheSame(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		d := &counting{Device: kernels.Best(), chunks: l.Chunks}
 		cfg := Config{Layout: l, Device: d, Marks: true, Schedule: conductor.Schedule{Rule: rule, LearningRate: 0.01}}
-		replicas, apart := 1, 400
+		replicas, apart := 1, 3000
 		switch i / 2 {
 		case 1:
 			cfg.Outside = openOutside(t)
 		case 2:
-			replicas, apart = 2, 4000 // whose sums may be of few values too
+			replicas, apart = 2, 16000 // whose sums may be of few values too
 		}
 		few := newDeskWith(t, cfg, replicas, i > 0)
 		cfg.Marks, cfg.Outside, cfg.Device = false, nil, kernels.Best()

@@ -187,7 +187,7 @@ func scattered(ctx context.Context, params, grads []float32, id kintsugi.PushID)
 	loss, n, err := noisy(ctx, params, grads, id)
 	rng := rand.New(rand.NewPCG(uint64(id.Version), uint64(math.Float32bits(grads[0])))) // grads[0] is another one for each push
 	for lo := 0; lo < len(grads); {
-		hi := min(lo+rng.IntN(8000), len(grads))
+		hi := min(lo+rng.IntN(16000), len(grads))
 		clear(grads[lo:hi])
 		lo = hi + 1 + rng.IntN(50)
 	}
@@ -196,7 +196,7 @@ func scattered(ctx context.Context, params, grads []float32, id kintsugi.PushID)
 
 // broad returns a layout whose chunks are so large that the values of scattered are few of them.
 func broad(t testing.TB) *kintsugi.Layout {
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a/w", Shape: []int{300, 403}}, {Name: "a/b", Shape: []int{30, 77}}, {Name: "c", Shape: []int{9, 404}}})
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a/w", Shape: []int{300, 1612}}, {Name: "a/b", Shape: []int{30, 77}}, {Name: "c", Shape: []int{9, 1616}}})
 	if err != nil {
 		t.Fatal(err)
 	}
