@@ -60,17 +60,8 @@ func (f *Few) step(d Device, s *Step, operands []Operand, sum []byte) (p Product
 	if f.Spots = f.Spots[:0]; !s.leaves() {
 		return Products{}, false, nil
 	}
-	for i := range operands {
-		if !operands[i].Encoding.sparse() {
-			return Products{}, false, nil
-		}
-	}
 	s.check()
-	n := len(s.Params)
-	for i := range operands {
-		operands[i].check(i, n)
-	}
-	if !f.choose(operands, n) {
+	if !f.Choose(operands, len(s.Params)) {
 		return Products{}, false, nil
 	}
 	f.gather(s, operands)
@@ -86,19 +77,32 @@ func (f *Few) step(d Device, s *Step, operands []Operand, sum []byte) (p Product
 // AppendSum appends the scaled sum of the newest step, which wanted it, to dst: the Sparse32 payload
 // that names all values of Spots, zeros too. The others are +0.
 func (f *Few) AppendSum(dst []byte) []byte {
+	dst, values := appendRuns(dst, f.named(len(f.compact.Update)))
+	copy(values, Bytes(f.compact.Update))
+	return dst
+}
+
+// AppendSpots appends the Sparse32 payload that names all values that x has in Spots to dst.
+func (f *Few) AppendSpots(dst []byte, x []float32) []byte {
+	last := len(f.Spots) - 1
+	if last < 0 {
+		return AppendRuns(dst, x, nil)
+	}
+	return AppendRuns(dst, x, f.named(last*Spot+min(Spot, len(x)-int(f.Spots[last])*Spot)))
+}
+
+// named returns Spots, which have so many values, as runs.
+func (f *Few) named(values int) []Run {
 	f.runs = f.runs[:0]
-	left := len(f.compact.Update)
 	for _, at := range f.Spots {
-		lo, n := at*Spot, min(Spot, left)
-		if left -= n; len(f.runs) > 0 && f.runs[len(f.runs)-1].Hi == lo {
+		lo, n := at*Spot, min(Spot, values)
+		if values -= n; len(f.runs) > 0 && f.runs[len(f.runs)-1].Hi == lo {
 			f.runs[len(f.runs)-1].Hi += int32(n)
 		} else {
 			f.runs = append(f.runs, Run{Lo: lo, Hi: lo + int32(n)})
 		}
 	}
-	dst, values := appendRuns(dst, f.runs)
-	copy(values, Bytes(f.compact.Update))
-	return dst
+	return f.runs
 }
 
 // leaves reports whether a step leaves alone values whose gradients are +0. That includes −0, and all
@@ -114,11 +118,16 @@ func (s *Step) leaves() bool {
 	return s.Rule == SGD || s.Rule == Adagrad && x.Epsilon > 0
 }
 
-// choose sets Spots to those of n values that operands name. It returns false if these are too many.
-func (f *Few) choose(operands []Operand, n int) bool {
+// Choose sets Spots to those of n values that operands name. It returns false if these are not few, or
+// an operand does not list its values.
+func (f *Few) Choose(operands []Operand, n int) bool {
+	f.Spots = f.Spots[:0]
 	all := (n + Spot - 1) / Spot
 	named := 0
 	for i := range operands {
+		if operands[i].check(i, n); !operands[i].Encoding.sparse() {
+			return false
+		}
 		named = max(named, Named(operands[i].Encoding, operands[i].Data, n))
 	}
 	if few*named > all*Spot {

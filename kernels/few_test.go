@@ -102,6 +102,9 @@ func TestAStepOnFewValuesHasTheBitsOfTheWholeStep(t *testing.T) {
 				if err := kernels.Host.Decode(sum, kernels.Sparse32, data); err != nil || !slices.EqualFunc(sum, whole.Update, sameBits) {
 					t.Fatalf("%s: on %d values the sum is another one: %v", d.Name(), n, err)
 				}
+				if all := f.AppendSpots(nil, whole.Update); !slices.Equal(all, data) {
+					t.Fatalf("%s: on %d values the same spots of the whole sum are another payload", d.Name(), n)
+				}
 				s.Operands, s.Scale = nil, 0
 				few = into(s, guard)
 				if products, done, err = f.StepFrom(d, few, data); !done || err != nil {

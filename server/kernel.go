@@ -119,6 +119,17 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 	return productsOf(p, before != nil, false), err
 }
 
+// appendSum appends the sum that the step has written as a payload, if few values of it are not +0.
+func (k *kernelStep) appendSum(dst []byte) []byte {
+	switch {
+	case k.wasFew:
+		return k.few.AppendSum(dst)
+	case k.Rule != kernels.Assign && k.Scale >= 0 && k.few.Choose(k.Operands, len(k.Update)):
+		return k.few.AppendSpots(dst, k.Update)
+	}
+	return dst
+}
+
 // fewOrAll does the step on the values that are named, or on all.
 func (k *kernelStep) fewOrAll(d kernels.Device) (p kernels.Products, err error) {
 	if k.wasFew = false; k.mayBeFew {

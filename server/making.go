@@ -234,9 +234,7 @@ func (m *making) chunk(k *kernelStep, i int) error {
 	if m.total == nil || r.at > 0 {
 		return nil
 	}
-	if k.wasFew {
-		m.total.named[i] = k.few.AppendSum(m.total.named[i])
-	}
+	m.total.named[i] = k.appendSum(m.total.named[i])
 	return m.total.chunkMade(&r.sums.cut, i)
 }
 
