@@ -140,7 +140,7 @@ func (x *desk) wantMarks(history [][]float32) {
 	defer x.r.versions.unpin(v)
 	now := history[len(history)-1]
 	for i, c := range x.r.cfg.Layout.Chunks {
-		for s := range spotsOf(c.Len()) {
+		for s := range kernels.Spots(c.Len()) {
 			lo := c.Lo + s*kernels.Spot
 			hi := min(lo+kernels.Spot, c.Hi)
 			since := v.marks.first + kintsugi.Step(v.marks.since[x.r.versions.spots[i]+s])

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -200,19 +199,10 @@ func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 // landFew lands a part of a sum that names few values.
 func (r *replica) landFew(u *sum, part int, f *transport.Frame) error {
 	b := slices.Grow(u.few[part][:0], int(f.Bytes))[:f.Bytes]
-	err := f.CopyTo(b)
-	if err == nil {
-		err = u.land(&r.sums.cut, part, b)
-	}
-	if err != nil || u.array == nil {
+	if err := f.CopyTo(b); err != nil {
 		return err
 	}
-	first, last := r.sums.chunksOf(part) // an accelerator takes all values
-	for i := first; i < last; i++ {
-		err = errors.Join(err, u.whole(&r.sums.cut, i))
-	}
-	u.few[part], u.crcs[part] = u.few[part][:0], transport.Checksum(kernels.Bytes(u.parts[part]))
-	return err
+	return u.land(&r.sums.cut, part, b)
 }
 
 // landArray lands the frames of one array of a version.

@@ -23,9 +23,6 @@ const abreast = 4 // spots that are compared together first
 // sparseCodec is the codec of frames that name some values of their chunks.
 var sparseCodec = transport.CodecOf(kernels.Sparse32, compress.Plain)
 
-// spotsOf returns how many spots so many values have.
-func spotsOf(values int) int { return (values + kernels.Spot - 1) / kernels.Spot }
-
 // mark makes the marks of x, unless the step that made x has; before is the version before x.
 func (v *versions) mark(x, before *version) {
 	if !v.marks || x == nil || len(x.marks.since) > 0 {

@@ -57,14 +57,12 @@ func (s *sum) chunkMade(c *cut, i int) error {
 		return nil
 	}
 	first, last := c.chunksOf(f)
-	if s.few[f] = s.few[f][:0]; slices.ContainsFunc(s.named[first:last], func(b []byte) bool { return len(b) == 0 }) {
-		for i := first; i < last; i++ { // the others have all values
-			if err := s.whole(c, i); err != nil {
-				return err
-			}
+	if slices.ContainsFunc(s.named[first:last], func(b []byte) bool { return len(b) == 0 }) {
+		if err := s.whole(c, f); err != nil { // one of the chunks has all values, and so must the others
+			return err
 		}
-		s.crcs[f] = transport.Checksum(kernels.Bytes(s.parts[f]))
 	} else {
+		s.few[f] = s.few[f][:0]
 		for _, b := range s.named[first:last] {
 			s.few[f] = append(s.few[f], b...)
 		}
@@ -74,19 +72,24 @@ func (s *sum) chunkMade(c *cut, i int) error {
 	return nil
 }
 
-// whole makes chunk i lie in its part with all values.
-func (s *sum) whole(c *cut, i int) error {
-	if len(s.named[i]) == 0 {
-		return nil
+// whole makes a part have all values of its chunks.
+func (s *sum) whole(c *cut, f int) error {
+	first, last := c.chunksOf(f)
+	for i := first; i < last; i++ {
+		if len(s.named[i]) == 0 {
+			continue
+		}
+		if err := kernels.Host.Decode(s.parts[f][c.at[i]-c.lo[f]:][:c.values[i]], kernels.Sparse32, s.named[i]); err != nil {
+			return err
+		}
+		s.named[i] = s.named[i][:0]
 	}
-	f := c.of[i]
-	to := s.parts[f][c.at[i]-c.lo[f]:][:c.values[i]]
-	err := kernels.Host.Decode(to, kernels.Sparse32, s.named[i])
-	s.named[i] = s.named[i][:0]
-	return err
+	s.few[f], s.crcs[f] = s.few[f][:0], transport.Checksum(kernels.Bytes(s.parts[f]))
+	return nil
 }
 
-// land takes a part of few values, of which b are the payloads. b belongs to the sum from now on.
+// land takes a part of few values, of which b are the payloads. b belongs to the sum from now on. On an
+// accelerator, which steps from all values, the part gets them.
 func (s *sum) land(c *cut, f int, b []byte) error {
 	s.few[f], s.landed = b, true
 	first, last := c.chunksOf(f)
@@ -100,7 +103,10 @@ func (s *sum) land(c *cut, f int, b []byte) error {
 	if len(b) > 0 {
 		return fmt.Errorf("%w: part of a sum: %d bytes are left", kintsugi.ErrCorrupt, len(b))
 	}
-	return nil
+	if s.array == nil {
+		return nil
+	}
+	return s.whole(c, f)
 }
 
 // reset makes a sum that was used before be written again.

@@ -1,12 +1,16 @@
 package server
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
 // shelfFor returns a shelf for the sums of a model of several frames, in memory that two replicas
@@ -55,6 +59,36 @@ func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
 			if last := len(values) - 1; values[0] != value(slot, part, 0) || values[last] != value(slot, part, last) {
 				t.Fatalf("part %d of sum %d was written over", part, slot)
 			}
+		}
+	}
+}
+
+// A part of few values can be taken by a replica on an accelerator, which steps from all values. What
+// is no such part is an error.
+func TestAnAcceleratorGetsAllValuesOfASum(t *testing.T) {
+	_, c := shelfFor(t)
+	p := &sums{cut: c.cut, arrays: kernelstest.Apart(kernels.Host).NewArrays(c.values)}
+	s := p.take()
+	rng := rand.New(rand.NewPCG(2, 3))
+	for f := range p.frames {
+		want, payload := make([]float32, p.size[f]), []byte(nil)
+		first, last := p.chunksOf(f)
+		for i := first; i < last; i++ {
+			x := want[p.at[i]-p.lo[f]:][:p.values[i]]
+			at := int32(rng.IntN(len(x)))
+			x[at] = rng.Float32()
+			payload = kernels.AppendRuns(payload, x, []kernels.Run{{Lo: at, Hi: at + 1}})
+		}
+		for _, bad := range [][]byte{payload[:len(payload)-1], append(slices.Clone(payload), 0)} {
+			if err := s.land(&p.cut, f, bad); !errors.Is(err, kintsugi.ErrCorrupt) {
+				t.Errorf("part %d, of %d bytes instead of %d: %v", f, len(bad), len(payload), err)
+			}
+		}
+		if err := s.land(&p.cut, f, payload); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(s.parts[f], want) || len(s.few[f]) > 0 || s.crcs[f] != transport.Checksum(kernels.Bytes(want)) {
+			t.Errorf("part %d does not have all values", f)
 		}
 	}
 }

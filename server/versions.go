@@ -94,7 +94,7 @@ func newVersions(l *kintsugi.Layout, chunks kintsugi.ChunkRange, states int) *ve
 	n := 0
 	for _, c := range l.Chunks[chunks.Lo:chunks.Hi] {
 		v.spots = append(v.spots, n)
-		n += spotsOf(c.Len())
+		n += kernels.Spots(c.Len())
 	}
 	v.spots = append(v.spots, n)
 	return v

@@ -27,7 +27,7 @@ var errTorn = errors.New("parameters were written while an earlier gradient read
 // lend returns a gradient that computes what inner does, and the memory that it uses.
 func lend(inner worker.Gradient, values int) (worker.Gradient, *worker.InPlace) {
 	l := &lent{inner: inner, params: make([]float32, values), grads: make([]float32, values), idle: make(chan struct{})}
-	l.touched = make([]byte, (values+kernels.Spot-1)/kernels.Spot)
+	l.touched = make([]byte, kernels.Spots(values))
 	close(l.idle)
 	return l.gradient, &worker.InPlace{Params: l.params, Grads: l.grads, Touched: l.touched, Settle: l.settle}
 }

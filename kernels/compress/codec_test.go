@@ -319,8 +319,8 @@ func TestSparseSendsEveryBitOfWhatIsNotZero(t *testing.T) {
 			x[0] = float32(math.Copysign(0, -1))
 			payload := c.Encode(nil, x, nil, 1, 0)
 			for _, lo := range []int{0, 1, 15, 16, 1000} { // x begins there, after values that are touched
-				touched := make([]byte, (lo+len(x)+kernels.Spot-1)/kernels.Spot)
-				for i := range touched[:(lo+kernels.Spot-1)/kernels.Spot] {
+				touched := make([]byte, kernels.Spots(lo+len(x)))
+				for i := range touched[:kernels.Spots(lo)] {
 					touched[i] = 1
 				}
 				for i, v := range x {

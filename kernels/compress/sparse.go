@@ -65,7 +65,7 @@ var runs = sync.Pool{New: func() any { return new([]kernels.Run) }}
 // array of which [first, last) are looked at.
 func spots(touched []byte, first, last int) iter.Seq2[int, int] {
 	return func(yield func(lo, hi int) bool) {
-		for i, end := first/kernels.Spot, (last+kernels.Spot-1)/kernels.Spot; i < end; i++ {
+		for i, end := first/kernels.Spot, kernels.Spots(last); i < end; i++ {
 			if i+8 <= end && binary.LittleEndian.Uint64(touched[i:]) == 0 {
 				i += 7
 				continue

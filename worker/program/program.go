@@ -105,7 +105,7 @@ func (p *Program) share(ctx context.Context, unread bool) error {
 	}
 	n := page + 8*p.about.Values()
 	if p.about.Touches {
-		n += p.touches()
+		n += kernels.Spots(p.about.Values())
 	}
 	if err := p.memory.Resize(n); err != nil {
 		return fmt.Errorf("memory for %s: %w", p.name, err)
@@ -155,10 +155,7 @@ func (p *Program) Overlooked() int {
 	return -1
 }
 
-// touches returns how many bytes say which values of a gradient are touched.
-func (p *Program) touches() int { return (p.about.Values() + kernels.Spot - 1) / kernels.Spot }
-
-func (p *Program) touched() []byte { return p.memory.Bytes()[page+8*p.about.Values():][:p.touches()] }
+func (p *Program) touched() []byte { return p.memory.Bytes()[page+8*p.about.Values():] }
 
 func (p *Program) params() []float32 {
 	return kernels.Floats(p.memory.Bytes()[page : page+4*p.about.Values()])

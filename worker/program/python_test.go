@@ -478,7 +478,7 @@ kintsugi.run_torch("net", Net, loss, examples=50)
 		t.Fatal(err)
 	}
 	m, err := p.Memory(t.Context())
-	if err != nil || len(m.Touched) != (len(m.Grads)+kernels.Spot-1)/kernels.Spot {
+	if err != nil || len(m.Touched) != kernels.Spots(len(m.Grads)) {
 		t.Fatalf("%d bytes for %d values: %v", len(m.Touched), len(m.Grads), err)
 	}
 	for i, rows := range [][]int{{3, 17, 3, 49}, {0}, {16, 17, 18, 19}, {49, 0}} {
