@@ -190,6 +190,7 @@ const (
 	RuleAdd      Rule = 6 // parameters += sum: for counts; exact codecs only
 	RuleAssign   Rule = 7 // a chunk becomes that of the last push that names a value of it; without such a push it stays
 	RuleAdagrad  Rule = 8
+	RuleLazyAdam Rule = 9 // as RuleAdam, but what has no gradient keeps its value and its state
 )
 
 // Optimizer holds the rule of a step and its scalars. The conductor computes all of them and rounds

@@ -88,8 +88,8 @@ func (d *Drawn) drawSteps(rng *rand.Rand, model string) {
 		}
 		d.set("codec", codec)
 		if rng.IntN(2) == 0 {
-			optimizer := oneOf(rng, "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad")
-			d.paths = !strings.HasPrefix(optimizer, "ada")
+			optimizer := oneOf(rng, "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "lazyadam")
+			d.paths = !strings.Contains(optimizer, "ada")
 			d.set("optimizer", optimizer)
 		}
 		if rng.IntN(5) == 0 {

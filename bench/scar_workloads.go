@@ -175,7 +175,7 @@ func (m *scarModel) Gradient(state []float32, version int) ([]float32, error) {
 func (m *scarModel) SquaredGradients(state []float32) []float32 {
 	n := m.desc.Values()
 	switch m.schedule.Rule {
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam:
 		return state[2*n : 3*n]
 	case kintsugi.RuleAdagrad:
 		return state[n : 2*n]

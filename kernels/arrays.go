@@ -96,7 +96,7 @@ func (s *ArrayStep) Check(chunks int) {
 	if len(s.Chunks) != chunks {
 		panic(fmt.Sprintf("kernels: step on %d chunks of %d", len(s.Chunks), chunks))
 	}
-	if s.Rule < SGD || s.Rule > Adagrad || s.Params == nil || s.Next == nil {
+	if s.Rule < SGD || s.Rule > LazyAdam || s.Params == nil || s.Next == nil {
 		panic(fmt.Sprintf("kernels: step with %v from %v to %v", s.Rule, s.Params, s.Next))
 	}
 	if s.WantDot && s.Previous == nil || s.WantSaved && s.Saved == nil {

@@ -4,6 +4,7 @@
 #include "simd.h"
 
 #define v_sqrt(a) _mm256_sqrt_ps(a)
+#define v_unless_zero(x, a, b) _mm256_blendv_ps(a, b, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ))
 
 #define d_load(p) _mm256_loadu_pd(p)
 #define d_mul(a, b) _mm256_mul_pd(a, b)

@@ -4,6 +4,7 @@
 #include "simd.h"
 
 #define v_sqrt(a) _mm512_sqrt_ps(a)
+#define v_unless_zero(x, a, b) _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ), b)
 
 #define d_load(p) _mm512_loadu_pd(p)
 #define d_mul(a, b) _mm512_mul_pd(a, b)

@@ -52,13 +52,15 @@
 //	AdamW     h = g,          m' and v' as above
 //	          w' = δ·w − (α·m') / (√v'·ρ + ε)
 //	Adagrad   h = g + λ·w     m' = m + h·h    w' = w − (η·h) / (√m' + ε)
+//	LazyAdam  as Adam where g ≠ 0; elsewhere w' = w, m' = m and v' = v
 //	Add       w' = w + g
 //	Assign    w' = g, where g is the value of the one operand, neither weighted nor scaled
 //
 // Here η is LearningRate, λ WeightDecay, μ Momentum and ε Epsilon. 1−β₁, 1−β₂, α = η / Correction1,
 // ρ = 1 / √Correction2 and δ = 1 − η·λ are each computed once per step, in float32. Momentum and
 // Nesterov are PyTorch's, without dampening. Adagrad is PyTorch's too, and so is Adam up to
-// rounding: ρ saves a division for each element.
+// rounding: ρ saves a division for each element. LazyAdam is SparseAdam
+// there, with values in place of rows.
 //
 // Operands may be payloads; [Encoding] lists their formats. A payload is decoded tile by tile on
 // its way into the sum, and its decoded values are never written to memory. Broadcast is Next in

@@ -42,8 +42,8 @@ const few = 16
 // same by-products; the other spots stay as they are, where they ought to equal those of Params and
 // State. Otherwise, done is false and nothing is written.
 //
-// A step leaves values alone that have no gradient if its rule is SGD or Adagrad, without weight
-// decay. It is not done here if it wants Update, Broadcast, DotDisplacement or SquaredDistanceSaved,
+// A step leaves values alone that have no gradient if its rule is LazyAdam or, without weight decay,
+// SGD or Adagrad. It is not done here if it wants Update, Broadcast, DotDisplacement or SquaredDistanceSaved,
 // to which all values contribute.
 func (f *Few) Step(d Device, s *Step) (p Products, done bool, err error) {
 	if s.From != nil {
@@ -116,7 +116,13 @@ func (s *Step) leaves() bool {
 	if s.From != nil || s.Update != nil || s.Broadcast != nil || s.WantDot || s.WantSaved {
 		return false
 	}
-	if !(s.Scale >= 0) || !(x.LearningRate >= 0) || math.IsInf(float64(s.Scale), 0) || math.IsInf(float64(x.LearningRate), 0) || x.WeightDecay != 0 {
+	if !(s.Scale >= 0) || math.IsInf(float64(s.Scale), 0) {
+		return false
+	}
+	switch {
+	case s.Rule == LazyAdam:
+		return true
+	case !(x.LearningRate >= 0) || math.IsInf(float64(x.LearningRate), 0) || x.WeightDecay != 0:
 		return false
 	}
 	return s.Rule == SGD || s.Rule == Adagrad && x.Epsilon > 0

@@ -152,6 +152,8 @@ func (s *Step) apply(c *coefficients, g, params, next []float32, lo int) {
 		adam(c, g, params, next, m, nextM, v, nextV)
 	case AdamW:
 		adamW(c, g, params, next, m, nextM, v, nextV)
+	case LazyAdam:
+		lazyAdam(c, g, params, next, m, nextM, v, nextV)
 	case Adagrad:
 		adagrad(c, g, params, next, m, nextM)
 	case Add:
@@ -212,6 +214,21 @@ func adamW(c *coefficients, g, params, next, m, nextM, v, nextV []float32) {
 		m1, v1 := c.moments(g[i], m[i], v[i])
 		nextM[i], nextV[i] = m1, v1
 		next[i] = float32(c.weightKept*w) - c.adamStep(m1, v1)
+	}
+}
+
+func lazyAdam(c *coefficients, g, params, next, m, nextM, v, nextV []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	m, nextM, v, nextV = m[:len(params)], nextM[:len(params)], v[:len(params)], nextV[:len(params)]
+	for i, w := range params {
+		if g[i] == 0 {
+			next[i], nextM[i], nextV[i] = w, m[i], v[i]
+			continue
+		}
+		h := g[i] + float32(c.decay*w)
+		m1, v1 := c.moments(h, m[i], v[i])
+		nextM[i], nextV[i] = m1, v1
+		next[i] = w - c.adamStep(m1, v1)
 	}
 }
 

@@ -4,6 +4,7 @@
 #include "simd.h"
 
 #define v_sqrt(a) vsqrtq_f32(a)
+#define v_unless_zero(x, a, b) vbslq_f32(vceqzq_f32(x), b, a)
 
 #define d_load(p) vld1q_f64(p)
 #define d_mul(a, b) vmulq_f64(a, b)

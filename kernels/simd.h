@@ -16,7 +16,7 @@ enum { kin_avx2 = 1, kin_avx512 = 2, kin_neon = 3 };
 enum { kin_max_operands = 64, kin_lanes = 16, kin_tile = 512 };
 
 // The rules of step.go, and kin_sum, which only writes the unscaled sum to update.
-enum { kin_sum = 0, kin_sgd, kin_momentum, kin_nesterov, kin_adam, kin_adamw, kin_add, kin_assign, kin_adagrad };
+enum { kin_sum = 0, kin_sgd, kin_momentum, kin_nesterov, kin_adam, kin_adamw, kin_add, kin_assign, kin_adagrad, kin_lazy_adam };
 
 // The encodings of encoding.go.
 enum { kin_fp32 = 0, kin_bf16, kin_fp16, kin_int8, kin_sign, kin_sparse16, kin_sparse32, kin_low_rank, kin_int4 };

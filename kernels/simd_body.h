@@ -5,6 +5,7 @@
 //	v_load v_store v_set    unaligned loads and stores, all lanes alike
 //	v_stream v_fence        aligned stores past the caches; makes such stores visible to others
 //	v_add v_sub v_mul v_div v_sqrt
+//	v_unless_zero(x, a, b)  a, and b where x is 0
 //	D                       a vector of WIDTH/2 doubles
 //	d_load d_store d_add d_mul
 //	d_low d_high            the halves of a V, as D
@@ -114,19 +115,20 @@ static inline __attribute__((always_inline)) void momentum_rule(const kin_step *
 	}
 }
 
-// adam_rule is Adam and, decoupled, AdamW. States belong to g's first value.
+// adam_rule is Adam, AdamW if it is decoupled, and LazyAdam if it is lazy. States belong to g's first value.
 static inline __attribute__((always_inline)) void adam_rule(const kin_step *s, const float *g, const float *params, float *next,
-		const float *m, float *next_m, const float *v, float *next_v, size_t n, places past, const int decoupled) {
+		const float *m, float *next_m, const float *v, float *next_v, size_t n, places past, const int decoupled, const int lazy) {
 	for (size_t i = 0; i < n; i += WIDTH) {
-		V w = v_load(params + i);
+		V w = v_load(params + i), m0 = v_load(m + i), v0 = v_load(v + i);
 		V h = decoupled ? v_load(g + i) : decayed(s, g + i, w);
-		V m1 = v_add(v_mul(v_set(s->beta1), v_load(m + i)), v_mul(v_set(s->rest1), h));
-		V v1 = v_add(v_mul(v_set(s->beta2), v_load(v + i)), v_mul(v_set(s->rest2), v_mul(h, h)));
-		put(next_m + i, m1, past.state);
-		put(next_v + i, v1, past.state);
+		V m1 = v_add(v_mul(v_set(s->beta1), m0), v_mul(v_set(s->rest1), h));
+		V v1 = v_add(v_mul(v_set(s->beta2), v0), v_mul(v_set(s->rest2), v_mul(h, h)));
+		put(next_m + i, lazy ? v_unless_zero(v_load(g + i), m1, m0) : m1, past.state);
+		put(next_v + i, lazy ? v_unless_zero(v_load(g + i), v1, v0) : v1, past.state);
 		V below = v_add(v_mul(v_sqrt(v1), v_set(s->rho)), v_set(s->epsilon));
 		V kept = decoupled ? v_mul(v_set(s->weight_kept), w) : w;
-		put(next + i, v_sub(kept, v_div(v_mul(v_set(s->alpha), m1), below)), past.next);
+		V w1 = v_sub(kept, v_div(v_mul(v_set(s->alpha), m1), below));
+		put(next + i, lazy ? v_unless_zero(v_load(g + i), w1, w) : w1, past.next);
 	}
 }
 
@@ -168,10 +170,13 @@ static void apply(const kin_step *s, size_t at, const float *g, const float *par
 		momentum_rule(s, g, params, next, m, next_m, n, past, 1);
 		break;
 	case kin_adam:
-		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 0);
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 0, 0);
 		break;
 	case kin_adamw:
-		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 1);
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 1, 0);
+		break;
+	case kin_lazy_adam:
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 0, 1);
 		break;
 	case kin_adagrad:
 		adagrad(s, g, params, next, m, next_m, n, past);

@@ -19,6 +19,7 @@ const (
 	Add      Rule = 6
 	Assign   Rule = 7
 	Adagrad  Rule = 8
+	LazyAdam Rule = 9
 )
 
 // States returns the number of arrays of optimizer state that the rule keeps. Each is as long as
@@ -27,7 +28,7 @@ func (r Rule) States() int {
 	switch r {
 	case Momentum, Nesterov, Adagrad:
 		return 1
-	case Adam, AdamW:
+	case Adam, AdamW, LazyAdam:
 		return 2
 	}
 	return 0
@@ -35,7 +36,7 @@ func (r Rule) States() int {
 
 // String returns the rule's name in lower case, such as "adamw".
 func (r Rule) String() string {
-	names := [...]string{SGD: "sgd", Momentum: "momentum", Nesterov: "nesterov", Adam: "adam", AdamW: "adamw", Add: "add", Assign: "assign", Adagrad: "adagrad"}
+	names := [...]string{SGD: "sgd", Momentum: "momentum", Nesterov: "nesterov", Adam: "adam", AdamW: "adamw", Add: "add", Assign: "assign", Adagrad: "adagrad", LazyAdam: "lazyadam"}
 	if int(r) < len(names) && names[r] != "" {
 		return names[r]
 	}
@@ -147,7 +148,7 @@ func (s *Step) given() []float32 {
 // check panics, with the values, on a step that breaks the rules of Step. Without it, the C code,
 // which has no bounds checks, would write past the end of an array.
 func (s *Step) check() {
-	if s.Rule < SGD || s.Rule > Adagrad {
+	if s.Rule < SGD || s.Rule > LazyAdam {
 		panic(fmt.Sprintf("kernels: step with %v", s.Rule))
 	}
 	if s.From != nil && (s.Operands != nil || s.Update != nil) {

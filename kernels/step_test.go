@@ -61,6 +61,11 @@ func obvious(s *kernels.Step, g float32, e element) element {
 	case kernels.AdamW:
 		moments(g)
 		e.w = sub(mul(sub(1, mul(c.LearningRate, c.WeightDecay)), e.w), quotient())
+	case kernels.LazyAdam:
+		if g != 0 {
+			moments(h)
+			e.w = sub(e.w, quotient())
+		}
 	case kernels.Adagrad:
 		e.m = add(e.m, mul(h, h))
 		e.w = sub(e.w, div(mul(c.LearningRate, h), add(root(e.m), c.Epsilon)))
@@ -113,6 +118,13 @@ func newStep(rule kernels.Rule, n, operands int, rng *rand.Rand, odd bool) *kern
 	for range operands {
 		s.Operands = append(s.Operands, kernels.Operand{Weight: rng.Float32() * 3, Values: values(rng, n, odd)})
 	}
+	for i := range n {
+		if rule == kernels.LazyAdam && rng.IntN(3) == 0 { // else it is Adam
+			for _, o := range s.Operands {
+				o.Values[i] = float32(math.Copysign(0, rng.Float64()-0.5))
+			}
+		}
+	}
 	for j := range rule.States() {
 		s.State[j], s.NextState[j] = values(rng, n, odd), make([]float32, n)
 	}
@@ -159,7 +171,7 @@ func sameBits64(x, y float64) bool {
 
 func TestHostDoesTheOperationsOfTheFormulasInTheirOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for rule := kernels.SGD; rule <= kernels.Adagrad; rule++ {
+	for rule := kernels.SGD; rule <= kernels.LazyAdam; rule++ {
 		for _, n := range []int{0, 1, 15, 16, 17, 31, 512, 513, 1600} {
 			for _, k := range []int{0, 1, 2, 3, 4, 5, 8, 11, 65} {
 				if rule == kernels.Assign {
@@ -219,7 +231,7 @@ func checkObvious(t *testing.T, s *kernels.Step, products kernels.Products) {
 // The rules are the well-known ones, as PyTorch has them, up to rounding.
 func TestRulesFollowTheTextbook(t *testing.T) {
 	const steps, rate, mu, beta1, beta2, epsilon, decay = 40, 0.05, 0.9, 0.9, 0.99, 1e-8, 0.1
-	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Adagrad} {
+	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Adagrad, kernels.LazyAdam} {
 		w, m, v := 1.0, 0.0, 0.0 // of the textbook
 		params := []float32{1}
 		var state [2][]float32
@@ -228,6 +240,9 @@ func TestRulesFollowTheTextbook(t *testing.T) {
 		}
 		for step := 1; step <= steps; step++ {
 			g := 2 * (w - 0.3)
+			if rule == kernels.LazyAdam && step%3 == 0 {
+				g = 0
+			}
 			correction1, correction2 := 1-math.Pow(beta1, float64(step)), 1-math.Pow(beta2, float64(step))
 			h := g + decay*w
 			switch rule {
@@ -246,7 +261,10 @@ func TestRulesFollowTheTextbook(t *testing.T) {
 				w *= 1 - rate*decay
 				h = g
 				fallthrough
-			case kernels.Adam:
+			case kernels.Adam, kernels.LazyAdam:
+				if rule == kernels.LazyAdam && g == 0 {
+					break
+				}
 				m = beta1*m + (1-beta1)*h
 				v = beta2*v + (1-beta2)*h*h
 				w -= rate / correction1 * m / (math.Sqrt(v)/math.Sqrt(correction2) + epsilon)

@@ -507,12 +507,37 @@ def _optimizer(torch, plan, own):
     groups = [{"params": [], "weight_decay": d} for d in plan.decays]
     for p, g in zip(own.values(), plan.groups):
         groups[g]["params"].append(p)
+    if plan.rule == "lazyadam":
+        return _lazy_adam(torch)(groups, {"lr": 0.0, "betas": tuple(plan.betas), "eps": plan.epsilon})
     if plan.rule in ("adam", "adamw"):
         return (torch.optim.Adam if plan.rule == "adam" else torch.optim.AdamW)(groups, lr=0.0, betas=tuple(plan.betas), eps=plan.epsilon)
     if plan.rule == "adagrad":
         return torch.optim.Adagrad(groups, lr=0.0, eps=plan.epsilon)
     momentum = 0.0 if plan.rule == "sgd" else plan.momentum
     return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=plan.rule == "nesterov" and momentum > 0)
+
+
+def _lazy_adam(torch):
+    """Adam for the values that have a gradient; others keep their value and their moments. torch.optim.SparseAdam is that for sparse gradients."""
+
+    class LazyAdam(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                beta1, beta2 = group["betas"]
+                for p in group["params"]:
+                    state = self.state[p]
+                    t = state["step"] = state.get("step", 0) + 1
+                    if t == 1:
+                        state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)
+                    m, v, none = state["m"], state["v"], p.grad == 0
+                    g = p.grad.add(p, alpha=group["weight_decay"])
+                    m.copy_(torch.where(none, m, m * beta1 + g * (1 - beta1)))
+                    v.copy_(torch.where(none, v, v * beta2 + g * g * (1 - beta2)))
+                    way = m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + group["eps"])
+                    p.sub_(way.masked_fill(none, 0), alpha=group["lr"])
+
+    return LazyAdam
 
 
 def _step(torch, optimizer, plan, rates, own, found):
@@ -654,6 +679,7 @@ def _jax_step(rule, clips, numbers, by, params, grads, state):
         grads = [g * jnp.minimum(1, clip_norm / norm) for g in grads]
     moved, first, second = [], [], []
     for (rate, decay), w, g, m, v in zip(by, params, grads, *state):
+        given = w, m, v, g == 0
         if rule != "adamw":
             g = g + decay * w
         if rule in ("momentum", "nesterov"):
@@ -662,12 +688,15 @@ def _jax_step(rule, clips, numbers, by, params, grads, state):
         elif rule == "adagrad":
             m = m + g * g
             g = g / (jnp.sqrt(m) + epsilon)
-        elif rule in ("adam", "adamw"):
+        elif rule in ("adam", "adamw", "lazyadam"):
             m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
             g = m / (1 - beta1**t) / (jnp.sqrt(v / (1 - beta2**t)) + epsilon)
             if rule == "adamw":
                 w = w - rate * decay * w
-        moved, first, second = moved + [w - rate * g], first + [m], second + [v]
+        w = w - rate * g
+        if rule == "lazyadam":
+            w, m, v = (jnp.where(given[3], old, new) for old, new in zip(given, (w, m, v)))
+        moved, first, second = moved + [w], first + [m], second + [v]
     return moved, [first, second]
 
 

@@ -60,13 +60,13 @@ func TestStepsOnFewValuesAreTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 6 {
-		rule := []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleAdagrad}[i%2]
+	for i := range 9 {
+		rule := []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleAdagrad, kintsugi.RuleLazyAdam}[i%3]
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		d := &counting{Device: kernels.Best(), chunks: l.Chunks}
 		cfg := Config{Layout: l, Device: d, Marks: true, Schedule: conductor.Schedule{Rule: rule, LearningRate: 0.01}}
 		replicas, apart := 1, 3000
-		switch i / 2 {
+		switch i / 3 {
 		case 1:
 			cfg.Outside = openOutside(t)
 		case 2:

@@ -96,6 +96,7 @@ func TestLocalStepsOnTheGPUHaveTheBitsOfTheHosts(t *testing.T) {
 		{small, smallIn, kernels.Adam, 0},
 		{bigrams(t), tokens, kernels.Nesterov, 0.01},
 		{bigrams(t), tokens, kernels.Adagrad, 0},
+		{bigrams(t), tokens, kernels.LazyAdam, 0},
 		{parts, images, kernels.AdamW, 0.01},
 	} {
 		t.Run(fmt.Sprintf("%v/%d values", c.rule, c.d.Values()), func(t *testing.T) {

@@ -44,7 +44,7 @@ struct StepArgs {
 // The by-products that are wanted besides ‖g‖²: ⟨g, params − previous⟩, ‖next − params‖² and
 // ‖next − saved‖². Those that are not wanted are written as 0.
 enum Flags { WANT_DOT = 1, WANT_DISPLACEMENT = 2, WANT_SAVED = 4 };
-enum Rule { SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAM = 4, ADAMW = 5, ADD = 6, ASSIGN = 7, ADAGRAD = 8, NONE = 9 };
+enum Rule { SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAM = 4, ADAMW = 5, ADD = 6, ASSIGN = 7, ADAGRAD = 8, LAZY_ADAM = 9 };
 enum { WORKERS = 128, THREADS = WORKERS + 32, TILE = PER_THREAD * WORKERS, PRODUCTS = 4 };
 
 // Adds AT_ONCE operands with the same encoding to acc, in order. All their loads are issued before
@@ -96,14 +96,14 @@ DEVICE Eight sum(const Chunk &c, u32 i, bool second) {
 
 // The number of arrays of state that a rule has.
 template <int RULE>
-constexpr int states() { return RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0; }
+constexpr int states() { return RULE == ADAM || RULE == ADAMW || RULE == LAZY_ADAM ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0; }
 
 // A thread's eight values of a tile: parameters (w), state (m and v), and scaled sum (g).
 struct Values {
 	Eight w, m, v, g;
 };
 
-// Returns the parameters after a step of Adam or AdamW. x.m and x.v become the new state. Roots and
+// Returns the parameters after a step of Adam, AdamW or LazyAdam. x.m and x.v become the new state. Roots and
 // quotients have branches for special values, around which the compiler keeps little in registers
 // and overlaps little. So each has a loop of its own over the eight values.
 template <int RULE> DEVICE Eight adam(const StepArgs &a, Values &x) {
@@ -112,6 +112,7 @@ template <int RULE> DEVICE Eight adam(const StepArgs &a, Values &x) {
 	for (int e = 0; e < PER_THREAD; e++) {
 		f32 &m = x.m.v(e), &v = x.v.v(e);
 		const f32 g = x.g.v(e), h = RULE == ADAMW ? g : add(g, mul(a.decay, x.w.v(e)));
+		if (RULE == LAZY_ADAM && g == 0) continue;
 		m = add(mul(a.beta1, m), mul(a.rest1, h));
 		v = add(mul(a.beta2, v), mul(a.rest2, mul(h, h)));
 	}
@@ -122,7 +123,10 @@ template <int RULE> DEVICE Eight adam(const StepArgs &a, Values &x) {
 #pragma unroll
 	for (int e = 0; e < PER_THREAD; e++) r.v(e) = quotient(mul(a.alpha, x.m.v(e)), r.v(e));
 #pragma unroll
-	for (int e = 0; e < PER_THREAD; e++) r.v(e) = sub(RULE == ADAM ? x.w.v(e) : mul(a.weight_kept, x.w.v(e)), r.v(e));
+	for (int e = 0; e < PER_THREAD; e++) {
+		const f32 w = x.w.v(e);
+		r.v(e) = RULE == LAZY_ADAM && x.g.v(e) == 0 ? w : sub(RULE == ADAMW ? mul(a.weight_kept, w) : w, r.v(e));
+	}
 	return r;
 }
 
@@ -145,7 +149,7 @@ template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m) {
 // Applies the rule to the eight values of a thread. It returns the parameters after the step, and
 // x.m and x.v become the new state.
 template <int RULE> DEVICE Eight apply(const StepArgs &a, Values &x) {
-	if constexpr (RULE == ADAM || RULE == ADAMW) {
+	if constexpr (RULE == ADAM || RULE == ADAMW || RULE == LAZY_ADAM) {
 		return adam<RULE>(a, x);
 	} else {
 		Eight r;
@@ -275,6 +279,7 @@ STEP(step_adamw, ADAMW)
 STEP(step_add, ADD)
 STEP(step_assign, ASSIGN)
 STEP(step_adagrad, ADAGRAD)
+STEP(step_lazyadam, LAZY_ADAM)
 
 // Writes the sum of the operands, without scale or rule, to update, which may be the same array as
 // start. It makes the sum to which a sparse operand is added, and decodes the payloads of an

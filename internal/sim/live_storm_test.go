@@ -107,7 +107,7 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	}
 	if s.few = rng.IntN(3) == 0 && !flows; s.few { // last, so that the other storms are what they were before there was this
 		cfg.Layout, cfg.Gradient, cfg.Pull, s.pull = broad(t), scattered, worker.PullDelta, false
-		if rules := []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleSGD, kintsugi.RuleAdagrad, kintsugi.RuleAdagrad, kintsugi.RuleAdam}; !cfg.Consistency.Continue {
+		if rules := []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleSGD, kintsugi.RuleAdagrad, kintsugi.RuleLazyAdam, kintsugi.RuleAdam}; !cfg.Consistency.Continue {
 			cfg.Schedule.Rule = rules[rng.IntN(len(rules))]
 		}
 		s.codec = of("sparse", "sparse", "topk:0.01-nofeedback")

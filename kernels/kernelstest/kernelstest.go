@@ -44,7 +44,7 @@ func Run(t *testing.T, d kernels.Device) {
 
 // Rules lists the rules.
 var Rules = []kernels.Rule{
-	kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Add, kernels.Assign, kernels.Adagrad,
+	kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Add, kernels.Assign, kernels.Adagrad, kernels.LazyAdam,
 }
 
 // bulk is a size with several tiles, a partial last tile, and a rest that does not fill a vector.
@@ -132,7 +132,7 @@ func testMistakes(t *testing.T, d kernels.Device) {
 	long := make([]float32, 64)
 	mistakes := map[string]func(s *kernels.Step){
 		"no rule":                    func(s *kernels.Step) { s.Rule = 0 },
-		"unknown rule":               func(s *kernels.Step) { s.Rule = 9 },
+		"unknown rule":               func(s *kernels.Step) { s.Rule = kernels.LazyAdam + 1 },
 		"short operand":              func(s *kernels.Step) { s.Operands[1].Values = s.Operands[1].Values[1:] },
 		"values and data":            func(s *kernels.Step) { s.Operands[1].Data = []byte{1} },
 		"values of an encoding":      func(s *kernels.Step) { s.Operands[1].Encoding = kernels.BF16 },
@@ -294,6 +294,16 @@ func (s shape) build() *built {
 	}
 	for j := range operands {
 		b.Operands = append(b.Operands, kernels.Operand{Weight: float32(1 + rng.Float64()), Values: b.array(fmt.Sprintf("operand %d", j), rng, s)})
+	}
+	if s.rule == kernels.LazyAdam { // which is Adam unless there are zeros
+		for i := range s.n {
+			if rng.IntN(3) > 0 {
+				continue
+			}
+			for _, o := range b.Operands {
+				o.Values[i] = value(rng, zeros)
+			}
+		}
 	}
 	b.Params = b.array("Params", rng, s)
 	b.Next = b.Params

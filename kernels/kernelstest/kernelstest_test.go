@@ -18,7 +18,7 @@ func TestRulesHaveTheNumbersOfTheMessages(t *testing.T) {
 	for theirs, ours := range map[kintsugi.Rule]kernels.Rule{
 		kintsugi.RuleSGD: kernels.SGD, kintsugi.RuleMomentum: kernels.Momentum, kintsugi.RuleNesterov: kernels.Nesterov,
 		kintsugi.RuleAdam: kernels.Adam, kintsugi.RuleAdamW: kernels.AdamW, kintsugi.RuleAdd: kernels.Add, kintsugi.RuleAssign: kernels.Assign,
-		kintsugi.RuleAdagrad: kernels.Adagrad,
+		kintsugi.RuleAdagrad: kernels.Adagrad, kintsugi.RuleLazyAdam: kernels.LazyAdam,
 	} {
 		if uint8(theirs) != uint8(ours) {
 			t.Errorf("%v is %d here and %d in messages", ours, ours, theirs)

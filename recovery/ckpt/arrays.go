@@ -20,7 +20,7 @@ func StateArrays(rule kintsugi.Rule) (int, error) {
 		return 0, nil
 	case kintsugi.RuleMomentum, kintsugi.RuleNesterov, kintsugi.RuleAdagrad:
 		return 1, nil
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam:
 		return 2, nil
 	}
 	return 0, fmt.Errorf("rule %d is none of the rules of a step", rule)

@@ -21,7 +21,7 @@ func TestWhatWasSavedIsRestoredToTheBit(t *testing.T) {
 		kintsugi.Tensor{Name: "wide", Shape: []int{2, 90000}},
 		kintsugi.Tensor{Name: "bias", Shape: []int{5}},
 	)
-	for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleNesterov, kintsugi.RuleAdamW, kintsugi.RuleAdagrad} {
+	for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleNesterov, kintsugi.RuleAdamW, kintsugi.RuleAdagrad, kintsugi.RuleLazyAdam} {
 		for _, shards := range []int{1, 3} {
 			fsys := vfs.NewMem()
 			want := model(t, layout, rule, 1)

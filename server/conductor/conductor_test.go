@@ -285,7 +285,7 @@ func TestWeightDecayIsForMatricesIfTheScheduleSaysSo(t *testing.T) {
 func TestRulesHaveNames(t *testing.T) {
 	for name, want := range map[string]kintsugi.Rule{
 		"sgd": kintsugi.RuleSGD, "momentum": kintsugi.RuleMomentum, "nesterov": kintsugi.RuleNesterov,
-		"adam": kintsugi.RuleAdam, "adamw": kintsugi.RuleAdamW, "adagrad": kintsugi.RuleAdagrad,
+		"adam": kintsugi.RuleAdam, "adamw": kintsugi.RuleAdamW, "adagrad": kintsugi.RuleAdagrad, "lazyadam": kintsugi.RuleLazyAdam,
 	} {
 		if got, err := conductor.ParseRule(name); got != want || err != nil {
 			t.Errorf("ParseRule(%q) = %d, %v, want %d", name, got, err, want)

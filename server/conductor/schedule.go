@@ -15,8 +15,8 @@ type Schedule struct {
 	Rule         kintsugi.Rule
 	LearningRate float64
 	Momentum     float64
-	Beta1, Beta2 float64 // of Adam and AdamW; if both are 0: 0.9 and 0.999
-	Epsilon      float64 // of Adam, AdamW and Adagrad; 0: 1e-8
+	Beta1, Beta2 float64 // of Adam, AdamW and LazyAdam; if both are 0: 0.9 and 0.999
+	Epsilon      float64 // of Adam, AdamW, LazyAdam and Adagrad; 0: 1e-8
 	WeightDecay  float64
 
 	DecayMatrices bool // see kintsugi.Optimizer
@@ -50,12 +50,12 @@ func ParseRule(name string) (kintsugi.Rule, error) {
 			return rule, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: optimizer %q is unknown; use sgd, momentum, nesterov, adam, adamw or adagrad", kintsugi.ErrUsage, name)
+	return 0, fmt.Errorf("%w: optimizer %q is unknown; use sgd, momentum, nesterov, adam, adamw, lazyadam or adagrad", kintsugi.ErrUsage, name)
 }
 
 var ruleNames = map[kintsugi.Rule]string{
 	kintsugi.RuleSGD: "sgd", kintsugi.RuleMomentum: "momentum", kintsugi.RuleNesterov: "nesterov",
-	kintsugi.RuleAdam: "adam", kintsugi.RuleAdamW: "adamw", kintsugi.RuleAdagrad: "adagrad",
+	kintsugi.RuleAdam: "adam", kintsugi.RuleAdamW: "adamw", kintsugi.RuleAdagrad: "adagrad", kintsugi.RuleLazyAdam: "lazyadam",
 	kintsugi.RuleAdd: "add", kintsugi.RuleAssign: "assign",
 }
 

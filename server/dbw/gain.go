@@ -199,7 +199,11 @@ func (s *secant) rate(o kintsugi.Optimizer) float64 {
 
 // scales reports whether the steps of a rule scale each parameter.
 func (s *secant) scales(r kintsugi.Rule) bool {
-	return s.uneven || r == kintsugi.RuleAdam || r == kintsugi.RuleAdamW || r == kintsugi.RuleAdagrad
+	switch r {
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam, kintsugi.RuleAdagrad:
+		return true
+	}
+	return s.uneven
 }
 
 // persistence returns the part of a displacement that goes on in the next step.
@@ -207,7 +211,7 @@ func persistence(o kintsugi.Optimizer) float64 {
 	switch o.Rule {
 	case kintsugi.RuleMomentum, kintsugi.RuleNesterov:
 		return float64(o.Momentum)
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam:
 		return float64(o.Beta1)
 	}
 	return 0

@@ -110,7 +110,7 @@ func takesTheStepsOfItsWorker(t *testing.T, p *program.Program) {
 	}
 	seed := func(id kintsugi.PushID) uint64 { return 3 + 7*uint64(id.Version) }
 	indices := func(id kintsugi.PushID) []int { return []int{int(id.Version) % 7, 2, 5} }
-	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Adagrad} {
+	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Adagrad, kernels.LazyAdam} {
 		for _, clip := range []float64{0, 0.25} {
 			scalars := func(_ kintsugi.Step, i, tensor int) kernels.Scalars {
 				s := kernels.Scalars{

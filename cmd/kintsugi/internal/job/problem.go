@@ -125,12 +125,12 @@ func (p *Problem) suggest(s *Settings, d model.Defaults) error {
 // suggestAdam fills the settings of optimizers that divide by a root. What a model suggests for its
 // own optimizer does not matter if another one was chosen; what was given to it would be lost.
 func (s *Settings) suggestAdam(d model.Defaults) error {
-	betas, root := s.Optimizer == "adam" || s.Optimizer == "adamw", s.Optimizer == "adagrad"
+	betas, root := s.Optimizer == "adam" || s.Optimizer == "adamw" || s.Optimizer == "lazyadam", s.Optimizer == "adagrad"
 	switch {
 	case s.Betas != "" && !betas:
-		return fmt.Errorf("%w: --betas are for --optimizer adam and adamw; %s has none", kintsugi.ErrUsage, s.Optimizer)
+		return fmt.Errorf("%w: --betas are for --optimizer adam, adamw and lazyadam; %s has none", kintsugi.ErrUsage, s.Optimizer)
 	case s.Epsilon != 0 && !betas && !root:
-		return fmt.Errorf("%w: --epsilon is for --optimizer adam, adamw and adagrad; %s has none", kintsugi.ErrUsage, s.Optimizer)
+		return fmt.Errorf("%w: --epsilon is for --optimizer adam, adamw, lazyadam and adagrad; %s has none", kintsugi.ErrUsage, s.Optimizer)
 	}
 	if betas {
 		s.Betas = cmp.Or(s.Betas, d.Betas)

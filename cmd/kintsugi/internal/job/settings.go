@@ -102,14 +102,14 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
 	f.IntVar(&s.Replicas, "replicas", 0, "replicas of each shard, on consecutive servers (default: 2 with --recovery chain; 3 with chain:next, and with chain:paper if there are as many servers; 2 with gold if servers are not started by train; else 1)")
 	f.StringVar(&s.Consistency, "consistency", "bsp", "which gradients a step counts: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
-	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw or adagrad (default: as the model suggests)")
+	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw, adagrad or lazyadam, which is adam for what has a gradient, and leaves the rest alone, for models whose batches touch some rows of large tables (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
 	f.StringArrayVar(&s.Rates, "rate", nil, "learning rate of some tensors, as PATTERN=FACTOR: \"head.*=10\" gives those whose names fit the pattern ten times the learning rate; may be repeated, and the first pattern that fits a name counts (default: as the program suggests, else 1)")
 	f.IntVar(&s.Warmup, "warmup", Suggested, "number of steps in which the learning rate rises to its value, in equal parts (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decay, "decay", "", "how the learning rate falls in the steps that follow: constant, or linear or cosine to 0 at the end of the run; cosine:0.1 falls to a tenth; linear,last=0.2 falls in the last fifth of the steps; drop:0.1@300,600 falls to a tenth after step 300, and again after step 600 (default: as the model suggests, mostly cosine)")
 	f.Float64Var(&s.Momentum, "momentum", Suggested, "momentum (default: as the model suggests)")
 	f.StringVar(&s.Betas, "betas", "", "decay rates of the two means that Adam and AdamW keep, of gradients and of their squares, such as 0.9,0.95 (default: as the model suggests, mostly 0.9,0.999)")
-	f.Float64Var(&s.Epsilon, "epsilon", 0, "what Adam, AdamW and Adagrad add to the root that they divide by (default: as the model suggests, mostly 1e-8)")
+	f.Float64Var(&s.Epsilon, "epsilon", 0, "what the Adams and Adagrad add to the root that they divide by (default: as the model suggests, mostly 1e-8)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", Suggested, "weight decay (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, which are those with two or more dimensions, without biases and the scales of norms (default: as the model suggests, mostly all)")
 	f.Float64Var(&s.ClipNorm, "clip-norm", Suggested, "longest norm that the gradient of a worker counts with: a longer one is scaled down to it, before the mean; 0 bounds nothing (default: as the model suggests, mostly 0)")
@@ -125,7 +125,7 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	s.MoveAfter = moveAfter
 	f.Var(&s.MoveAfter, "move-after", "how long the others wait for a server that is away before they take over its shards until it is back: a time such as 30s, or never; it counts from when the server's lease has lapsed")
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: continue with --recovery gold, auto or stateless if the consistency counts late gradients; else wait)")
-	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of their changes counts), decay (some gradients one after the other, weighted by staleness), average (the mean of each worker's gradients) or sum (their sum, with a tenth of the learning rate) (default: decay with adam, adamw and adagrad, sum with stateless:paper, else local)")
+	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of their changes counts), decay (some gradients one after the other, weighted by staleness), average (the mean of each worker's gradients) or sum (their sum, with a tenth of the learning rate) (default: decay with adam, adamw, lazyadam and adagrad, sum with stateless:paper, else local)")
 	s.CheckpointEvery = Pace{Steps: 50}
 	s.CheckpointKeep.Newest = ckpt.DefaultKeep
 	f.Var(&s.CheckpointKeep, "checkpoint-keep", "which full checkpoints are kept: a number of the newest; 2,every=1000 also keeps the first of each 1000 steps")

@@ -63,7 +63,7 @@ func SimulateCommand() *cobra.Command {
 	f.IntVar(&s.workers, "workers", 16, "workers")
 	f.StringVar(&s.consistency, "consistency", "dbw", "which gradients a step counts, as for train")
 	f.StringVar(&s.model, "model", "noisy", "what to train: noisy (a quadratic, for any number of workers), digits or mnist (softmax regression on images of 7x7)")
-	f.StringVar(&s.optimizer, "optimizer", "sgd", "sgd, momentum, nesterov, adam, adamw or adagrad")
+	f.StringVar(&s.optimizer, "optimizer", "sgd", "sgd, momentum, nesterov, adam, adamw, lazyadam or adagrad")
 	f.Float64Var(&s.rate, "learning-rate", 0.2, "learning rate")
 	f.Float64Var(&s.momentum, "momentum", 0.9, "momentum, where the optimizer has one")
 	f.IntVar(&s.batch, "batch", 16, "examples of one gradient of digits and mnist")
