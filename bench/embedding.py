@@ -63,4 +63,5 @@ def alone(steps):
 
 if "KINTSUGI_ASKS" in os.environ:
     kintsugi.run_torch("embedding", Net, loss, examples=EXAMPLES, batch=BATCH, steps=400, optimizer="adagrad", learning_rate=RATE, decay="constant")
-alone(400)
+else:
+    alone(400)

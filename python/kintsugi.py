@@ -113,7 +113,7 @@ class _Steps:
 
 
 def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, rates=None, **suggested):
-    """Answers Kintsugi's questions until there are no more. It does not return before that.
+    """Answers Kintsugi's questions until there are no more, and then ends the process (SystemExit): what follows in the program does not run.
 
     name        name of the model: letters, digits, dots, dashes and underscores
     tensors     its parameters, as pairs of a name and a shape; () is the shape of a single number
@@ -132,8 +132,8 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
     suggested   settings to train with unless the command line sets them: batch, steps,
                 learning_rate, optimizer, momentum and codec; warmup, the number of steps in which
                 the learning rate rises; decay, how it falls after that, as for --decay: "cosine",
-                "linear:0.1", "drop:0.1@300,600" and so on; betas, a pair, and epsilon, of
-                adam and adamw; weight_decay, and weight_decay_for, the tensors it applies to: "all",
+                "linear:0.1", "drop:0.1@300,600" and so on; betas, a pair, and epsilon, of adam,
+                adamw and lazyadam; weight_decay, and weight_decay_for, the tensors it applies to: "all",
                 or "matrices", those with two or more dimensions; clip_norm, the longest norm that a
                 worker's gradient counts with
     """
@@ -203,6 +203,9 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
             answers.flush()
         except (BrokenPipeError, ConnectionResetError):
             os._exit(0)  # Kintsugi has closed the socket
+    # Each process that Kintsugi has asked comes here: those of the workers, again after each death, and those that were asked
+    # for a first gradient. Whatever followed, such as saving a module, would be done by all of them, with parameters that are not those of the run.
+    sys.exit(0)
 
 
 _kept = False  # whether _keep_memory has been called

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,6 +61,29 @@ kintsugi.run("number", [("scale", ())], initialise, gradient, examples=3)
 	loss, n, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{0, 2}})
 	if err != nil || loss != 6.25 || n != 2 || grads[0] != 5 {
 		t.Fatal(loss, n, grads, err)
+	}
+}
+
+// What follows run in a program would be done by every process that was asked something, with
+// parameters of some step or none.
+func TestWhatFollowsRunDoesNotRun(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	p, err := inPython(t, fmt.Sprintf(`
+import kintsugi
+try:
+    kintsugi.run("number", [("scale", ())], None, None, examples=3)
+finally:
+    open(%q, "w").write("cleaned up")
+open(%[1]q, "w").write("went on")
+`, mark))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(mark); err != nil || string(b) != "cleaned up" {
+		t.Errorf("the program has %s, %v", b, err)
 	}
 }
 
