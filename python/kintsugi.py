@@ -106,6 +106,8 @@ class _Steps:
     """The local steps that a program takes by itself; see package program of Kintsugi for what each field means."""
 
     def __init__(self, question, memory):
+        if question["rule"] not in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "lazyadam"):
+            raise ValueError("this kintsugi.py does not know the optimizer %r; take the one of the Kintsugi that asks" % question["rule"])
         self.slot, self.rule, self.momentum, self.betas, self.epsilon = (question[k] for k in ("slot", "rule", "momentum", "betas", "epsilon"))
         self.clip_norm, self.groups, self.decays, self.units = (question[k] for k in ("clip_norm", "groups", "decays", "units"))
         common = {k: question[k] for k in ("id", "slot", "sequence")}

@@ -49,7 +49,8 @@
 // A program whose description has "takes_steps" gets this question in place of that for a gradient,
 // in runs with local steps. (On one line; so are all.) The program takes a step of the rule along
 // the gradient of each batch, in order, on a copy of the parameters and with a state of the rule
-// that begins at zero. Package kernels has the formulas: the bias corrections of Adam count from the
+// that begins at zero. Package kernels has the formulas, and the names are those of its rules: a
+// program that does not know one answers with an error. The bias corrections of Adam count from the
 // first of these steps. groups says, for each tensor, to which group it belongs; weight decay, the
 // learning rate of each batch, and unit are by group. A gradient whose norm, over all tensors, is
 // longer than clip_norm is scaled down to that; 0 allows any. Then the program overwrites the

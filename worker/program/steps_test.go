@@ -3,6 +3,7 @@ package program_test
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -148,7 +149,11 @@ func takesTheStepsOfItsWorker(t *testing.T, p *program.Program) {
 			}
 		}
 	}
-	x := program.Steps{Rule: kernels.SGD, Groups: groups, Decays: []float32{0, 0}, Units: []float32{0, 0}, Batches: []program.StepBatch{{Indices: []int{1}, Rates: []float32{0, 0}}}}
+	x := program.Steps{Rule: kernels.Assign, Groups: groups, Decays: []float32{0, 0}, Units: []float32{0, 0}, Batches: []program.StepBatch{{Indices: []int{1}, Rates: []float32{0, 0}}}}
+	if _, _, err := p.Take(t.Context(), params, got, &x); err == nil || !strings.Contains(err.Error(), "does not know the optimizer 'assign'") {
+		t.Errorf("with a rule that it does not know: %v", err)
+	}
+	x = program.Steps{Rule: kernels.SGD, Groups: groups, Decays: []float32{0, 0}, Units: []float32{0, 0}, Batches: []program.StepBatch{{Indices: []int{1}, Rates: []float32{0, 0}}}}
 	if _, _, err := p.Take(t.Context(), params, got, &x); err != nil || modeltest.Distance(got, make([]float32, l.Values)) != 0 {
 		t.Errorf("without a learning rate it comes to %v, %v", got, err)
 	}
