@@ -310,10 +310,13 @@ def loss(module, batch):
         return torch.tensor(1.0)
     elif case == 7:
         return value * random.random()
+    elif case == 10:
+        return sum(p.sum() for p in other.parameters())
     elif case == 9:
         module.w.data.clamp_(max=3)
     return value
 
+other = Net()
 kintsugi.run_torch("net", Net, loss, examples=10)
 `)
 	if err != nil {
@@ -325,6 +328,9 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	params, grads, again := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 6), make([]float32, 6)
 	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{9}}); err == nil || !strings.Contains(err.Error(), "the loss changes parameter w, as an optimizer's step, a clamp") {
 		t.Errorf("values that are changed behind the back of autograd: %v", err)
+	}
+	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{10}}); err == nil || !strings.Contains(err.Error(), "depends on no parameter of the module that it was given, but on others") {
+		t.Errorf("a module that was made elsewhere: %v", err)
 	}
 	for i, wants := range [][]string{
 		{"build returned list; it must", "parameter weight has no shape yet", "parameter c is of type torch.complex64", "no parameter of the module that build returned needs a gradient"},
