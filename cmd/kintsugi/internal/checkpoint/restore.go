@@ -105,7 +105,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 		saved = fmt.Errorf("restore into %s, which holds nothing yet, remove it before the next try: %w", t.Out, saved)
 	}
 	if saved == nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: step %d of %s; go on with: kintsugi train --resume %s\n", t.Out, m.Step, m.Model, t.Out)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: step %d of %s; go on with: kintsugi train --resume %s\n", t.Out, m.Step, m.Model, cli.Words(t.Out))
 	}
 	return saved
 }

@@ -168,12 +168,7 @@ func (t *tuneRate) given() string {
 	if len(t.Program) > 0 {
 		words = append(append(words, "--"), t.Program...)
 	}
-	for i, w := range words {
-		if strings.ContainsAny(w, " *?[]'\"\\$&|;<>()#~") {
-			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(words, " ")
+	return cli.Words(words...)
 }
 
 func rateLine(r bench.RatesRow) (text, benchfmt string) {

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/look"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
@@ -64,7 +65,7 @@ func (w *watcher) print(out io.Writer, s record.Summary, done kintsugi.Done, fol
 	if done.Reason != "" && uint64(done.Step) < w.of.Steps {
 		fmt.Fprintf(out, "ended early at step %d: %s", done.Step, done.Reason)
 		if folder != "" {
-			fmt.Fprintf(out, "; go on with: kintsugi train --resume %s", folder)
+			fmt.Fprintf(out, "; go on with: kintsugi train --resume %s", cli.Words(folder))
 		}
 		fmt.Fprintln(out)
 	}

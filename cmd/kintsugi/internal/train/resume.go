@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
@@ -50,7 +51,7 @@ func (t *Training) resumable(ctx context.Context, p *job.Problem) error {
 	}
 	if name == "" && len(all) > 0 {
 		return fmt.Errorf("--resume %s: %w: every checkpoint is damaged, see kintsugi checkpoint verify; kintsugi checkpoint repair %s may make one of what is whole, and to begin again, use kintsugi rerun",
-			t.Resume, kintsugi.ErrCorrupt, t.Resume)
+			t.Resume, kintsugi.ErrCorrupt, cli.Words(t.Resume))
 	}
 	if name != "" && name != all[0] {
 		t.passed = fmt.Sprintf("checkpoint %s is damaged: going on from %s; see kintsugi checkpoint verify, and repair", all[0], name)
@@ -71,7 +72,7 @@ func (t *Training) begun(store string) error {
 	for _, c := range slices.Backward(earlier.Checkpoints) {
 		if !c.Running && c.Error == "" {
 			return fmt.Errorf("--resume %s: %w: it had a checkpoint of step %d, and none is in %s; kintsugi checkpoint repair %s may make one of what is left there, and to begin again, use kintsugi rerun",
-				t.Resume, kintsugi.ErrCorrupt, c.Step, store, t.Resume)
+				t.Resume, kintsugi.ErrCorrupt, c.Step, store, cli.Words(t.Resume))
 		}
 	}
 	for _, n := range earlier.Notes {

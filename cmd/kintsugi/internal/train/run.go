@@ -189,7 +189,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, error) {
 	select {
 	case <-role.Emptied(ctx, r.client): // only an etcd of --etcd may be
-		return kintsugi.Done{}, fmt.Errorf("etcd has lost what it knew of this run; go on with: kintsugi train --resume %s", r.Out)
+		return kintsugi.Done{}, fmt.Errorf("etcd has lost what it knew of this run; go on with: kintsugi train --resume %s", cli.Words(r.Out))
 	case d, ok := <-r.client.WatchDone(ctx):
 		if !ok {
 			return d, ctx.Err()
@@ -198,7 +198,7 @@ func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, err
 	case err := <-r.cluster.Failed():
 		return r.saveWhatIsWell(ctx, err, killed), err
 	case err := <-r.etcdFailed: // without etcd, nobody could say that the run is over
-		return kintsugi.Done{}, fmt.Errorf("the etcd of this run: %w; make room if a disk is full, then go on with: kintsugi train --resume %s", err, r.Out)
+		return kintsugi.Done{}, fmt.Errorf("the etcd of this run: %w; make room if a disk is full, then go on with: kintsugi train --resume %s", err, cli.Words(r.Out))
 	case err := <-killed:
 		return kintsugi.Done{}, err
 	}
@@ -376,7 +376,7 @@ func (r *run) unsaved() string {
 	if r.waits != "" {
 		words += "; it waited for its store: " + r.waits
 	}
-	return words + "; go on with: kintsugi train --resume " + r.Out
+	return words + "; go on with: kintsugi train --resume " + cli.Words(r.Out)
 }
 
 // final evaluates the result of the run: its last checkpoint, read from the store.
