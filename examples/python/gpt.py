@@ -4,7 +4,7 @@
 
 Any text of some 100,000 characters or more will do ("kintsugi data fetch shakespeare" gets one).
 Each evaluation shows how the model continues a text by then. The training has what a transformer
-needs: a warm-up, gradient clipping, and weight decay for matrices only.
+needs: a warm-up, gradient clipping, and weight decay for matrices only. It needs PyTorch 2.
 """
 
 import os

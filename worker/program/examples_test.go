@@ -57,6 +57,9 @@ func TestTheExamplesInPyTorchLearn(t *testing.T) {
 					x.Indices[j] = (j + 32*(i%2)) % p.About().Examples
 				}
 				loss, _, err := p.Gradient(t.Context(), params, grads, x)
+				if err != nil && strings.Contains(err.Error(), "has no attribute 'scaled_dot_product_attention'") {
+					t.Skip("this example needs PyTorch 2")
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
