@@ -840,7 +840,7 @@ def _gradients(torch, value, trained):
         if called:
             raise RuntimeError("the loss has called backward, and returns a value to be differentiated: return it detached, as by value.detach()")
         value.backward()
-        if all(p.grad is None for p in trained.values()):
+        if value.grad_fn is not None and all(p.grad is None for p in trained.values()):  # a constant is said on purpose
             raise RuntimeError("the loss depends on no parameter of the module that it was given, but on others: compute it with this module, not with one that was made elsewhere")
     elif not called:
         raise RuntimeError("the loss depends on no parameter, and has left no gradient in one: return a value to be differentiated, or call backward and leave grad as it is")

@@ -37,19 +37,8 @@ func TestTheExamplesInPyTorchLearn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := example(t, name, args(t.TempDir())...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			about := p.About()
-			l, err := about.Layout()
-			if err != nil {
-				t.Fatal(err)
-			}
-			params, grads := make([]float32, l.Values), make([]float32, l.Values)
-			if err := p.Initialise(t.Context(), params); err != nil {
-				t.Fatal(err)
-			}
+			p, params := example(t, name, args(t.TempDir())...)
+			grads := make([]float32, len(params))
 			first, last := 0.0, 0.0
 			for i := range 15 {
 				x := program.Request{Seed: 7, Indices: make([]int, 32)}
@@ -90,20 +79,8 @@ func TestClicksOfBothFormatsAreTheSame(t *testing.T) {
 	withPyTorch(t)
 	var losses []float64
 	for _, path := range []string{clicks(t, t.TempDir(), "\t", ""), clicks(t, t.TempDir(), ",", ""), clicks(t, t.TempDir(), ",", "Id,")} {
-		p, err := example(t, "clicks.py", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		about := p.About()
-		l, err := about.Layout()
-		if err != nil {
-			t.Fatal(err)
-		}
-		params := make([]float32, l.Values)
-		if err := p.Initialise(t.Context(), params); err != nil {
-			t.Fatal(err)
-		}
-		loss, _, err := p.Gradient(t.Context(), params, make([]float32, l.Values), program.Request{Indices: []int{0, 1, 2, 3}})
+		p, params := example(t, "clicks.py", path)
+		loss, _, err := p.Gradient(t.Context(), params, make([]float32, len(params)), program.Request{Indices: []int{0, 1, 2, 3}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,8 +90,8 @@ func TestClicksOfBothFormatsAreTheSame(t *testing.T) {
 	}
 }
 
-// example starts an example.
-func example(t *testing.T, name string, args ...string) (*program.Program, error) {
+// example starts an example, and returns its initial parameters.
+func example(t *testing.T, name string, args ...string) (p *program.Program, params []float32) {
 	t.Helper()
 	path := filepath.Join("../../examples/python", name)
 	for _, f := range []string{path, "../../python/kintsugi.py"} { // so that `go test` knows what the result depends on
@@ -127,11 +104,20 @@ func example(t *testing.T, name string, args ...string) (*program.Program, error
 		t.Fatal(err)
 	}
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
-	p, err := program.Start(t.Context(), program.Config{Command: append([]string{python, path}, args...), Slots: 1})
-	if err == nil {
-		t.Cleanup(func() { _ = p.Close() })
+	if p, err = program.Start(t.Context(), program.Config{Command: append([]string{python, path}, args...), Slots: 1}); err != nil {
+		t.Fatal(err)
 	}
-	return p, err
+	t.Cleanup(func() { _ = p.Close() })
+	about := p.About()
+	l, err := about.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	params = make([]float32, l.Values)
+	if err := p.Initialise(t.Context(), params); err != nil {
+		t.Fatal(err)
+	}
+	return p, params
 }
 
 // clicks writes a thousand examples, of which those of one category are clicked on.

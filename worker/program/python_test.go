@@ -312,12 +312,14 @@ def loss(module, batch):
         return value * random.random()
     elif case == 10:
         return sum(p.sum() for p in other.parameters())
+    elif case == 11:
+        return torch.zeros((), requires_grad=True)
     elif case == 9:
         module.w.data.clamp_(max=3)
     return value
 
 other = Net()
-kintsugi.run_torch("net", Net, loss, examples=10)
+kintsugi.run_torch("net", Net, loss, examples=12)
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -331,6 +333,9 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	}
 	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{10}}); err == nil || !strings.Contains(err.Error(), "depends on no parameter of the module that it was given, but on others") {
 		t.Errorf("a module that was made elsewhere: %v", err)
+	}
+	if loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{11}}); err != nil || loss != 0 || !slices.Equal(grads, make([]float32, 6)) {
+		t.Errorf("a constant: loss %v, gradient %v, %v", loss, grads, err)
 	}
 	for i, wants := range [][]string{
 		{"build returned list; it must", "parameter weight has no shape yet", "parameter c is of type torch.complex64", "no parameter of the module that build returned needs a gradient"},
