@@ -13,7 +13,7 @@ func TestWordsAreThoseOfAShell(t *testing.T) {
 	args := []string{"runs/mnist", "a b", "", "it's", "$HOME", "~/x", "*", "a\nb", `c\d`, `"q"`, "`ls`", "x;y", "{a,b}", "head.*=10", "!1", "#"}
 	shell, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("no sh here")
+		t.Skip("no sh here, which the words are for")
 	}
 	out, err := exec.CommandContext(t.Context(), shell, "-c", `printf '%s\0' `+cli.Words(args...)).Output()
 	if err != nil {

@@ -108,7 +108,7 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	f.IntVar(&s.Warmup, "warmup", Suggested, "number of steps in which the learning rate rises to its value, in equal parts (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decay, "decay", "", "how the learning rate falls in the steps that follow: constant, or linear or cosine to 0 at the end of the run; cosine:0.1 falls to a tenth; linear,last=0.2 falls in the last fifth of the steps; drop:0.1@300,600 falls to a tenth after step 300, and again after step 600 (default: as the model suggests, mostly cosine)")
 	f.Float64Var(&s.Momentum, "momentum", Suggested, "momentum (default: as the model suggests)")
-	f.StringVar(&s.Betas, "betas", "", "decay rates of the two means that Adam and AdamW keep, of gradients and of their squares, such as 0.9,0.95 (default: as the model suggests, mostly 0.9,0.999)")
+	f.StringVar(&s.Betas, "betas", "", "decay rates of the two means that the Adams keep, of gradients and of their squares, such as 0.9,0.95 (default: as the model suggests, mostly 0.9,0.999)")
 	f.Float64Var(&s.Epsilon, "epsilon", 0, "what the Adams and Adagrad add to the root that they divide by (default: as the model suggests, mostly 1e-8)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", Suggested, "weight decay (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, which are those with two or more dimensions, without biases and the scales of norms (default: as the model suggests, mostly all)")
