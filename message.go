@@ -176,48 +176,6 @@ type Counted struct {
 // Never is the oldest countable version of a slot of which no push counts.
 const Never Step = math.MaxUint64
 
-// Rule says what a step does with the scaled sum of its gradients. The values are stored in
-// checkpoints and sent between processes: never renumber.
-type Rule uint8
-
-// The rules.
-const (
-	RuleSGD      Rule = 1
-	RuleMomentum Rule = 2
-	RuleNesterov Rule = 3
-	RuleAdam     Rule = 4
-	RuleAdamW    Rule = 5
-	RuleAdd      Rule = 6 // parameters += sum: for counts; exact codecs only
-	RuleAssign   Rule = 7 // a chunk becomes that of the last push that names a value of it; without such a push it stays
-	RuleAdagrad  Rule = 8
-	RuleLazyAdam Rule = 9 // as RuleAdam, but what has no gradient keeps its value and its state
-)
-
-// Optimizer holds the rule of a step and its scalars. The conductor computes all of them and rounds
-// each once to float32, so that every replica uses the same bits.
-type Optimizer struct {
-	Rule         Rule
-	LearningRate float32
-	Momentum     float32
-	Beta1, Beta2 float32
-	Epsilon      float32
-	WeightDecay  float32
-	Correction1  float32 // 1 − β₁ᵗ
-	Correction2  float32 // 1 − β₂ᵗ
-
-	// DecayMatrices applies WeightDecay only to tensors of two or more dimensions. Biases and the
-	// scales of norms have one dimension and are not drawn to zero.
-	DecayMatrices bool
-}
-
-// WeightDecayOf returns the weight decay that applies to the values of tensor t.
-func (o Optimizer) WeightDecayOf(t Tensor) float32 {
-	if o.DecayMatrices && len(t.Shape) < 2 {
-		return 0
-	}
-	return o.WeightDecay
-}
-
 // Commit is the decision which pushes make a step. Shards apply exactly that set, in the order of
 // Counted, which is ascending by PushID.Compare.
 type Commit struct {

@@ -27,7 +27,7 @@ func newCodecsTrainer(cfg *CodecsConfig, r *codecsRun, t CodecsTrainee) (*codecs
 	l, codec := r.problem.Layout, r.codec
 	c := &codecsTrainer{trainee: t, schedule: r.schedule, layout: l, params: make([]float32, l.Values)}
 	c.frames = transport.FramesOf(l, l.Split(1)[0], func(k kintsugi.Chunk) int { return codec.MaxBytes(k.Len(), l.Tensors[k.Tensor].RowLen()) })
-	for i := range kernels.Rule(r.schedule.Rule).States() {
+	for i := range r.schedule.Rule.States() {
 		c.state[i] = make([]float32, l.Values)
 	}
 	for range cfg.Workers {

@@ -32,7 +32,7 @@ func newStepLoop(l *kintsugi.Layout, rule kintsugi.Rule, workers int, clipNorm f
 		x.gradients[i] = make([]float32, l.Values)
 	}
 	var state [2][]float32
-	for i := range kernels.Rule(rule).States() {
+	for i := range rule.States() {
 		state[i] = make([]float32, l.Values)
 	}
 	lo := 0

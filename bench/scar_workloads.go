@@ -148,7 +148,7 @@ func (m *scarModel) Blocks() (blocks []ScarBlock, values, arrays int) {
 	for _, c := range l.Chunks {
 		blocks = append(blocks, ScarBlock{c.Lo, c.Hi})
 	}
-	return blocks, l.Values, 1 + kernels.Rule(m.schedule.Rule).States()
+	return blocks, l.Values, 1 + m.schedule.Rule.States()
 }
 
 func (m *scarModel) Init(state []float32) error {
@@ -174,10 +174,10 @@ func (m *scarModel) Gradient(state []float32, version int) ([]float32, error) {
 // SquaredGradients implements scarGradienter.
 func (m *scarModel) SquaredGradients(state []float32) []float32 {
 	n := m.desc.Values()
-	switch m.schedule.Rule {
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam:
+	switch rule := m.schedule.Rule; {
+	case rule.Moments():
 		return state[2*n : 3*n]
-	case kintsugi.RuleAdagrad:
+	case rule == kintsugi.RuleAdagrad:
 		return state[n : 2*n]
 	}
 	return nil

@@ -58,7 +58,7 @@ func (o *Outside) header(l *kintsugi.Layout, shards int, id kintsugi.ShardID, ch
 	lo, hi := l.Span(chunks)
 	return shm.Header{
 		Model: l.Fingerprint(), Run: o.run, Boot: o.boot, Shard: uint32(id), Shards: uint32(shards),
-		Values: uint64(hi - lo), Arrays: uint32(1 + kernels.Rule(rule).States()), Rule: uint32(rule),
+		Values: uint64(hi - lo), Arrays: uint32(1 + rule.States()), Rule: uint32(rule),
 	}
 }
 

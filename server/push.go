@@ -100,7 +100,7 @@ func (in *landing) land(f *transport.Frame) error {
 // worker sent and yet cannot be counted. Any other error means damaged bytes.
 func (in *landing) take(r *replica, f *transport.Frame) error {
 	if e := f.Codec.Encoding(); !exact(e) && exactOnly(r.cfg.Schedule.Rule) {
-		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32 or sparse", kernels.Rule(r.cfg.Schedule.Rule), e)}
+		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32 or sparse", r.cfg.Schedule.Rule, e)}
 	}
 	known, err := in.buffer.knows(r, f.Chunks)
 	switch {

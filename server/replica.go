@@ -11,7 +11,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
@@ -133,7 +132,7 @@ func (r *replica) keepOn(old *replica) error {
 
 // start sets up a replica that this server did not have in the view before.
 func (r *replica) start(ctx context.Context) error {
-	r.versions = newVersions(r.cfg.Layout, r.chunks, kernels.Rule(r.cfg.Schedule.Rule).States())
+	r.versions = newVersions(r.cfg.Layout, r.chunks, r.cfg.Schedule.Rule.States())
 	r.versions.keep = r.cfg.Consistency.Controller != ""
 	r.versions.marks = r.cfg.Marks
 	r.versions.arrays = newArrays(r.cfg, r.chunks)

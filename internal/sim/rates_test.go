@@ -6,7 +6,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/race"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // Tensors with rates of their own end with the bits of a loop that steps each at its rate, for any
@@ -32,7 +31,7 @@ func TestTensorsWithRatesOfTheirOwnGiveTheModelOfALoop(t *testing.T) {
 			l.GoOn("a server died")
 		})
 		if !slices.EqualFunc(got, want, sameBits) {
-			t.Errorf("%v: another model than a loop's", kernels.Rule(rule))
+			t.Errorf("%v: another model than a loop's", rule)
 		}
 	}
 }

@@ -88,7 +88,7 @@ type made struct {
 // newMade returns the state before the first step: zeros.
 func newMade(cfg LiveConfig) *made {
 	m := &made{params: make([]float32, cfg.Layout.Values)}
-	for i := range kernels.Rule(cfg.Schedule.Rule).States() {
+	for i := range cfg.Schedule.Rule.States() {
 		m.state[i] = make([]float32, cfg.Layout.Values)
 	}
 	return m

@@ -39,7 +39,7 @@ func TestRecordedPushesGiveTheRecordedModel(t *testing.T) {
 				h.Write(b[:])
 			}
 			if got := fmt.Sprintf("%016x", h.Sum64()); got != want {
-				t.Errorf("%v on %s with %d servers and %d threads: model %s, recorded is %s", kernels.Rule(rule), d.Name(), cfg.Servers, cfg.Threads, got, want)
+				t.Errorf("%v on %s with %d servers and %d threads: model %s, recorded is %s", rule, d.Name(), cfg.Servers, cfg.Threads, got, want)
 			}
 		}
 	}

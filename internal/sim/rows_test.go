@@ -55,7 +55,7 @@ func newTable(t *testing.T, name string, workers int) *table {
 	if x.desc, err = model.Lookup(name, in); err != nil {
 		t.Fatal(err)
 	}
-	if x.schedule.Rule, err = conductor.ParseRule(x.desc.Defaults.Optimizer); err != nil {
+	if x.schedule.Rule, err = kintsugi.ParseRule(x.desc.Defaults.Optimizer); err != nil {
 		t.Fatal(err)
 	}
 	x.schedule.LearningRate = float64(x.desc.Defaults.LearningRate)

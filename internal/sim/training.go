@@ -153,7 +153,7 @@ func Train(cfg Training) (Trained, error) {
 		Training: &cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x747261696e)), hands: make([]trainee, cfg.Workers), device: kernels.Best(),
 		params: make([]float32, n), next: make([]float32, n), before: make([]float32, n),
 	}
-	for i := range kernels.Rule(cfg.Schedule.Rule).States() {
+	for i := range cfg.Schedule.Rule.States() {
 		h.state[i], h.nextState[i] = make([]float32, n), make([]float32, n)
 	}
 	cfg.Problem.Init(h.params)

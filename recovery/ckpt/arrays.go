@@ -1,29 +1,11 @@
 package ckpt
 
-import (
-	"fmt"
-
-	"github.com/kintsugi-ml/kintsugi"
-)
+import "github.com/kintsugi-ml/kintsugi"
 
 // Arrays are the values of one chunk: slices of equal length, one value per value of the chunk.
 type Arrays struct {
 	Params []float32
 	State  [2][]float32 // of the optimizer; nil if the rule keeps none
-}
-
-// StateArrays returns how many arrays of optimizer state a rule keeps: the velocity or the sum of
-// squares (1), or the two moments (2). An unknown rule is an error.
-func StateArrays(rule kintsugi.Rule) (int, error) {
-	switch rule {
-	case kintsugi.RuleSGD, kintsugi.RuleAdd, kintsugi.RuleAssign:
-		return 0, nil
-	case kintsugi.RuleMomentum, kintsugi.RuleNesterov, kintsugi.RuleAdagrad:
-		return 1, nil
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam:
-		return 2, nil
-	}
-	return 0, fmt.Errorf("rule %d is none of the rules of a step", rule)
 }
 
 // Flat holds the chunks of a range one after the other. Its methods Load and Place save and restore
@@ -40,8 +22,7 @@ type Flat struct {
 
 // NewFlat returns arrays of zeros for the chunks of r and the state of a rule.
 func NewFlat(layout *kintsugi.Layout, r kintsugi.ChunkRange, rule kintsugi.Rule) (*Flat, error) {
-	n, err := StateArrays(rule)
-	if err != nil {
+	if err := rule.Check(); err != nil {
 		return nil, err
 	}
 	lo, hi := layout.Span(r)
@@ -52,7 +33,7 @@ func NewFlat(layout *kintsugi.Layout, r kintsugi.ChunkRange, rule kintsugi.Rule)
 		Steps:  make([]uint64, r.Hi-r.Lo),
 		Saved:  make([]kintsugi.Step, r.Hi-r.Lo),
 	}
-	for i := range n {
+	for i := range rule.States() {
 		f.State[i] = make([]float32, hi-lo)
 	}
 	return f, nil

@@ -218,7 +218,7 @@ func parseRecordHeader(b []byte) (recordHeader, error) {
 		Encoding:   kernels.Encoding(b[7]),
 		Coasts:     b[6] == kindIncrement && b[42] == 1,
 	}
-	if n, err := StateArrays(h.Rule); err != nil || n != h.Arrays {
+	if h.Rule.Check() != nil || h.Rule.States() != h.Arrays {
 		return recordHeader{}, fmt.Errorf("rule %d with %d state arrays", h.Rule, h.Arrays)
 	}
 	var again [headerBytes]byte

@@ -78,7 +78,7 @@ const maxValues = 1 << 48
 
 // check tests the invariants, and bounds every number that a reader multiplies or allocates by.
 func (m *RunManifest) check() error {
-	if _, err := StateArrays(m.Rule); err != nil {
+	if err := m.Rule.Check(); err != nil {
 		return err
 	}
 	values, err := checkTensors(m.Tensors)

@@ -129,7 +129,7 @@ func decodeShard(file string, b []byte) (*ShardManifest, error) {
 
 // check tests the invariants, and bounds every number that a reader multiplies or allocates by.
 func (m *ShardManifest) check() error {
-	if _, err := StateArrays(m.Rule); err != nil {
+	if err := m.Rule.Check(); err != nil {
 		return err
 	}
 	if was := m.Version; true {

@@ -54,15 +54,14 @@ type Writer struct {
 // fence has saved this shard on this line, ErrTaken if the place belongs to another run, and
 // ErrUnclaimed if it belongs to none.
 func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
-	arrays, err := StateArrays(c.Rule)
-	if err != nil {
+	if err := c.Rule.Check(); err != nil {
 		return nil, fmt.Errorf("open checkpoint writer: %w: %w", err, kintsugi.ErrUsage)
 	}
 	if c.Layout == nil || c.Range.Lo > c.Range.Hi || int(c.Range.Hi) > len(c.Layout.Chunks) {
 		return nil, fmt.Errorf("open checkpoint writer: chunks [%d, %d) are not in the layout: %w",
 			c.Range.Lo, c.Range.Hi, kintsugi.ErrUsage)
 	}
-	w := &Writer{fs: fsys, dir: dir, cfg: c, arrays: arrays, fingerprint: Fingerprint(c.Layout.Fingerprint()), chains: map[kintsugi.ChunkID]link{}}
+	w := &Writer{fs: fsys, dir: dir, cfg: c, arrays: c.Rule.States(), fingerprint: Fingerprint(c.Layout.Fingerprint()), chains: map[kintsugi.ChunkID]link{}}
 	if i := c.Increments; i != nil && (!adds(i.Encoding) || i.Coasts > math.MaxUint32) {
 		return nil, fmt.Errorf("open checkpoint writer: increments in %v that coast for %d steps: %w", i.Encoding, i.Coasts, kintsugi.ErrUsage)
 	}

@@ -282,20 +282,6 @@ func TestWeightDecayIsForMatricesIfTheScheduleSaysSo(t *testing.T) {
 	}
 }
 
-func TestRulesHaveNames(t *testing.T) {
-	for name, want := range map[string]kintsugi.Rule{
-		"sgd": kintsugi.RuleSGD, "momentum": kintsugi.RuleMomentum, "nesterov": kintsugi.RuleNesterov,
-		"adam": kintsugi.RuleAdam, "adamw": kintsugi.RuleAdamW, "adagrad": kintsugi.RuleAdagrad, "lazyadam": kintsugi.RuleLazyAdam,
-	} {
-		if got, err := conductor.ParseRule(name); got != want || err != nil {
-			t.Errorf("ParseRule(%q) = %d, %v, want %d", name, got, err, want)
-		}
-	}
-	if _, err := conductor.ParseRule("rmsprop"); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "adamw") {
-		t.Errorf("an unknown rule gives %v, want a usage error that names the others", err)
-	}
-}
-
 // start returns a run of one shard that nobody has joined yet.
 func start(t *testing.T, cfg conductor.Config) (*world, *seat) {
 	t.Helper()

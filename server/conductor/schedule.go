@@ -42,23 +42,6 @@ func (s Schedule) rate(step kintsugi.Step) float64 {
 	return s.LearningRate * s.Decay.factor(step, s.Warmup+1, s.Steps)
 }
 
-// ParseRule returns the rule with the given name; "add" and "assign" are for models that compute
-// their own steps. An unknown name is a usage error.
-func ParseRule(name string) (kintsugi.Rule, error) {
-	for rule, n := range ruleNames {
-		if n == name {
-			return rule, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: optimizer %q is unknown; use sgd, momentum, nesterov, adam, adamw, lazyadam or adagrad", kintsugi.ErrUsage, name)
-}
-
-var ruleNames = map[kintsugi.Rule]string{
-	kintsugi.RuleSGD: "sgd", kintsugi.RuleMomentum: "momentum", kintsugi.RuleNesterov: "nesterov",
-	kintsugi.RuleAdam: "adam", kintsugi.RuleAdamW: "adamw", kintsugi.RuleAdagrad: "adagrad", kintsugi.RuleLazyAdam: "lazyadam",
-	kintsugi.RuleAdd: "add", kintsugi.RuleAssign: "assign",
-}
-
 // At returns the optimizer of a step, counted from 1. Every scalar is rounded to float32 once.
 func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
 	beta1, beta2, eps := s.Beta1, s.Beta2, cmp.Or(s.Epsilon, 1e-8)

@@ -199,19 +199,15 @@ func (s *secant) rate(o kintsugi.Optimizer) float64 {
 
 // scales reports whether the steps of a rule scale each parameter.
 func (s *secant) scales(r kintsugi.Rule) bool {
-	switch r {
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam, kintsugi.RuleAdagrad:
-		return true
-	}
-	return s.uneven
+	return s.uneven || r.Moments() || r == kintsugi.RuleAdagrad
 }
 
 // persistence returns the part of a displacement that goes on in the next step.
 func persistence(o kintsugi.Optimizer) float64 {
-	switch o.Rule {
-	case kintsugi.RuleMomentum, kintsugi.RuleNesterov:
+	switch {
+	case o.Rule == kintsugi.RuleMomentum, o.Rule == kintsugi.RuleNesterov:
 		return float64(o.Momentum)
-	case kintsugi.RuleAdam, kintsugi.RuleAdamW, kintsugi.RuleLazyAdam:
+	case o.Rule.Moments():
 		return float64(o.Beta1)
 	}
 	return 0

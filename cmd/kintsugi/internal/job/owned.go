@@ -8,7 +8,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
-	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
@@ -61,7 +60,7 @@ func (p *Problem) checkRule(s *Settings) error {
 	if err != nil {
 		return err
 	}
-	own, err := conductor.ParseRule(cmp.Or(p.Desc.Defaults.Optimizer, "sgd"))
+	own, err := kintsugi.ParseRule(cmp.Or(p.Desc.Defaults.Optimizer, "sgd"))
 	if err != nil {
 		return err
 	}

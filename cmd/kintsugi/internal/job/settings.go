@@ -409,7 +409,7 @@ func (s *Settings) Schedule() (conductor.Schedule, error) {
 // schedule returns the optimizer settings of the model's steps: those of servers, or the local ones
 // of workers.
 func (s *Settings) schedule() (conductor.Schedule, error) {
-	rule, err := conductor.ParseRule(s.Optimizer)
+	rule, err := kintsugi.ParseRule(s.Optimizer)
 	if err != nil {
 		return conductor.Schedule{}, err
 	}

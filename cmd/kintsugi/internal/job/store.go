@@ -237,8 +237,8 @@ func (c *Checkpoints) verify(ctx context.Context, name string) (*ckpt.RunManifes
 	if err := m.Fits(c.Problem.Layout); err != nil {
 		return nil, err
 	}
-	if states, err := ckpt.StateArrays(m.Rule); err == nil && c.Problem.Layout.Values*(1+states) > longRead/4 {
-		c.Log.Info("reading a checkpoint to see whether it is whole", "manifest", name, "bytes", 4*c.Problem.Layout.Values*(1+states))
+	if values := c.Problem.Layout.Values * (1 + m.Rule.States()); values > longRead/4 {
+		c.Log.Info("reading a checkpoint to see whether it is whole", "manifest", name, "bytes", 4*values)
 	}
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(c.Problem.Layout.Chunks))}
 	nowhere := func(ckpt.ChunkInfo) (ckpt.Arrays, error) { return ckpt.Arrays{}, nil }

@@ -11,7 +11,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 func benchReworkCommand() *cobra.Command {
@@ -90,7 +89,7 @@ func stateBytes(model string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return float64(4*prob.Layout.Values) * float64(1+kernels.Rule(schedule.Rule).States()), nil
+	return float64(4*prob.Layout.Values) * float64(1+schedule.Rule.States()), nil
 }
 
 const reworkTable = "MODEL\tRECOVERY\tC\tREWORK (95 %)\tSAVED OF CHECKPOINT'S (95 %)\tREDUCTION\tWORST\tSTEPS TAKEN BACK\tMEAN AGE\tPREDICTED\tMODELS IN C STEPS\tNEXT STEP AFTER p50\tSEEDS"

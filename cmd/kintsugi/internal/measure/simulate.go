@@ -126,7 +126,7 @@ func (s *simulation) training() (sim.Training, error) {
 	if err := c.Consistency.Check(s.workers); err != nil {
 		return c, err
 	}
-	rule, err := conductor.ParseRule(s.optimizer)
+	rule, err := kintsugi.ParseRule(s.optimizer)
 	if err != nil {
 		return c, err
 	}

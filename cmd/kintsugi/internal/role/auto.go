@@ -9,7 +9,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
@@ -145,7 +144,7 @@ func (p *Process) assumed(l *kintsugi.Layout, rule kintsugi.Rule, v *kintsugi.Vi
 	}
 	model, hosts := 4*float64(l.Values), hostsOf(v)
 	return choose.Conditions{
-		Servers: p.Servers, Workers: p.Workers, Hosts: hosts, Model: model, State: model * float64(1+kernels.Rule(rule).States()),
+		Servers: p.Servers, Workers: p.Workers, Hosts: hosts, Model: model, State: model * float64(1+rule.States()),
 		ProcessEvery: processEvery.Seconds() / float64(p.Servers), HostEvery: hostEvery.Seconds() / float64(hosts),
 		Network: networkSpeed, Memory: memorySpeed, Store: storeSpeed, Together: together,
 		Restart: restartTime.Seconds(), Failover: failoverTime.Seconds(), Rework: -1, Outside: p.Outside != "", Most: p.Protects().Most,

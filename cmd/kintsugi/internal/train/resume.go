@@ -14,7 +14,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -94,7 +93,7 @@ func (t *Training) Fits(m *ckpt.RunManifest, p *job.Problem) error {
 		return err
 	}
 	if m.Rule != schedule.Rule {
-		return fmt.Errorf("%w: its checkpoint holds the state of %v on the servers, not of %v; leave --optimizer, --local-steps and --outer as they were", kintsugi.ErrUsage, kernels.Rule(m.Rule), kernels.Rule(schedule.Rule))
+		return fmt.Errorf("%w: its checkpoint holds the state of %v on the servers, not of %v; leave --optimizer, --local-steps and --outer as they were", kintsugi.ErrUsage, m.Rule, schedule.Rule)
 	}
 	if uint64(m.Step) > t.Steps {
 		return fmt.Errorf("%w: --steps %d: it has done %d already", kintsugi.ErrUsage, t.Steps, m.Step)
