@@ -1,16 +1,7 @@
 package cli
 
-import "strings"
+import "al.essio.dev/pkg/shellescape"
 
 // Words returns arguments as a shell takes them, so that a command that is printed can be pasted:
 // those with a blank or another character that a shell reads are quoted.
-func Words(args ...string) string {
-	words := make([]string, len(args))
-	for i, w := range args {
-		if w == "" || strings.ContainsAny(w, " \t\n*?[]{}'\"`\\$&|;<>()#~!") {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-		words[i] = w
-	}
-	return strings.Join(words, " ")
-}
+func Words(args ...string) string { return shellescape.QuoteCommand(args) }
