@@ -207,6 +207,9 @@ var mistakes = []mistake{
 	{"server-index", exitConfig, "server --model qp --index 2"},
 	{"worker-index", exitConfig, "worker --model qp --index -1"},
 	{"worker-no-index", exitConfig, "worker --model qp"},
+	{"worker-any-index", exitConfig, "worker --model qp --index any"},
+	{"worker-auto-control", exitConfig, "worker --model qp --index auto --control ."},
+	{"tls-one-place", exitConfig, "worker --index auto --model qp --tls one/worker/3"},
 	{"worker-etcd", exitConfig, "worker --model qp --index 0 --etcd 10.0.0.1"},
 	{"bench-format", exitUsage, "bench train --format xml"},
 	{"bench-goals-gpu", exitUsage, "bench kernels --device cuda --goals"},
@@ -293,6 +296,7 @@ func mistakesDir(t *testing.T) string {
 		}
 	}
 	must(t, "certs", "--out", path("certs"))
+	must(t, "certs", "--out", path("one"), "worker/3")
 	must(t, "certs", "--out", path("keyless"))
 	if err := os.Remove(path("keyless/operator/key.pem")); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ type result struct {
 	stdout, stderr string
 }
 
-// start starts kintsugi with args. Leading args that begin with KINTSUGI_ are its environment. The
+// start starts kintsugi with args. Leading args that begin with KINTSUGI_ or XDG_ are its environment. The
 // process is killed when the test ends or when patience runs out.
 func start(t *testing.T, args ...string) *childProcess {
 	t.Helper()
@@ -88,7 +88,7 @@ func startIn(t *testing.T, dir string, args ...string) *childProcess {
 		return strings.HasPrefix(v, "KINTSUGI_") && !strings.HasPrefix(v, "KINTSUGI_EMU_") // these are for the emulation of a GPU
 	})
 	env = append(env, beKintsugi+"=1")
-	for len(args) > 0 && strings.HasPrefix(args[0], "KINTSUGI_") {
+	for len(args) > 0 && (strings.HasPrefix(args[0], "KINTSUGI_") || strings.HasPrefix(args[0], "XDG_")) {
 		env, args = append(env, args[0]), args[1:]
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

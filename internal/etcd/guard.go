@@ -62,6 +62,8 @@ var keepers = []struct {
 	{"life/worker/", []mtls.Role{mtls.Worker}},
 	{"member/worker/", []mtls.Role{mtls.Worker}},
 	{"left/worker/", []mtls.Role{mtls.Worker}},
+	{waitingKey(Server, ""), []mtls.Role{mtls.Server}},
+	{waitingKey(Worker, ""), []mtls.Role{mtls.Worker}},
 }
 
 // mayChange reports whether a caller may change a key. Of the keys of places, a caller whose

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,8 @@ func TestEachKeyIsChangedByItsKeepers(t *testing.T) {
 		"/kintsugi/r/member/worker/1":               "operator worker worker/1",
 		"/kintsugi/r/left/server/1":                 "operator server server/1",
 		"/kintsugi/r/left/worker/0":                 "operator worker",
+		"/kintsugi/r/waiting/server/XY":             "operator server server/1",
+		"/kintsugi/r/waiting/worker/XY":             "operator worker worker/1",
 		"/kintsugi/r/viewer":                        "operator",
 		"/kintsugi/r/fence/1":                       "operator",
 		"/kintsugi/r":                               "operator",
@@ -115,6 +118,23 @@ func TestAnEtcdByTLSKnowsWhoCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lead.Resign() })
+	spare := make(chan error, 1)
+	waiting, enough := context.WithCancel(within(t))
+	go func() {
+		_, err := server.RegisterAny(waiting, Server, Vacancy{Places: 1, Host: "h", Value: func(uint32) any { return "me" }}, time.Minute)
+		spare <- err
+	}()
+	for there, ctx := 0, within(t); there == 0 && pause(ctx); {
+		hosts, err := operator.Waiting(ctx, Server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there = len(hosts)
+	}
+	enough()
+	if err := <-spare; !errors.Is(err, context.Canceled) {
+		t.Errorf("a server that waits for a place: %v", err)
+	}
 	if _, err := lead.PutView(within(t), 0, kintsugi.View{Number: 1, Fence: 1}); err != nil {
 		t.Error(err)
 	}
@@ -148,6 +168,10 @@ func TestAnEtcdByTLSKnowsWhoCalls(t *testing.T) {
 		"a worker leads":         func(ctx context.Context) error { _, err := worker.Campaign(ctx, "w", time.Minute); return err },
 		"worker/1 takes another place": func(ctx context.Context) error {
 			_, err := worker.Register(ctx, Worker, 0, "me", time.Minute)
+			return err
+		},
+		"worker/1 takes any place": func(ctx context.Context) error {
+			_, err := worker.RegisterAny(ctx, Worker, Vacancy{Places: 1, Value: func(uint32) any { return "me" }}, time.Minute)
 			return err
 		},
 		"a worker takes the place of a server": func(ctx context.Context) error {

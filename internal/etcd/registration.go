@@ -126,6 +126,12 @@ func (c *Client) Register(ctx context.Context, k Kind, index uint32, value any, 
 	if err := r.beginLife(ctx); err != nil {
 		return nil, fmt.Errorf("register %s/%d: %w", k, index, err)
 	}
+	r.live(ctx)
+	return r, nil
+}
+
+// live starts the loops of a life that has begun.
+func (r *Registration) live(ctx context.Context) {
 	ctx, r.cancel = context.WithCancel(ctx)
 	newer, watching := context.WithCancelCause(ctx)
 	r.loops.Add(2)
@@ -137,8 +143,10 @@ func (c *Client) Register(ctx context.Context, k Kind, index uint32, value any, 
 		defer r.loops.Done()
 		r.hold(newer, watching)
 	}()
-	return r, nil
 }
+
+// Index returns the place.
+func (r *Registration) Index() uint32 { return r.index }
 
 // Incarnation returns the number of this life of the place, from 1. There are no gaps unless a
 // Register failed half-way.
@@ -196,43 +204,50 @@ func (c *Client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	return err
 }
 
-// beginLife increments the number of lives and writes the member's key, in one transaction: a life
-// is never visible under the number of another.
+// beginLife begins a life in the place, whoever has it.
 func (r *Registration) beginLife(ctx context.Context) error {
-	c, key := r.client, lifeKey(r.kind, r.index)
-	lease, err := c.etcd.Grant(ctx, r.ttl)
+	lease, err := r.client.etcd.Grant(ctx, r.ttl)
 	if err != nil {
 		return err
 	}
 	for range conflicts {
-		b, rev, found, err := c.get(ctx, key)
-		if err != nil {
+		if begun, err := r.tryLife(ctx, lease.ID, nil); begun || err != nil {
 			return err
-		}
-		var before life
-		if found {
-			if before, err = decode[life](key, b); err != nil {
-				return err
-			}
-		}
-		mine, err := json.Marshal(life{Incarnation: before.Incarnation + 1, Mark: rand.Text()})
-		if err != nil {
-			return err
-		}
-		r.record.Incarnation = before.Incarnation + 1
-		t, err := c.etcd.Txn(ctx).
-			If(c.unchanged(key, rev)).
-			Then(clientv3.OpPut(c.prefix+key, string(mine)), r.put(clientv3.WithLease(lease.ID))).
-			Commit()
-		if err != nil {
-			return err
-		}
-		if t.Succeeded {
-			r.incarnation, r.mine, r.lease = before.Incarnation+1, string(mine), lease.ID
-			return nil
 		}
 	}
 	return errConflict
+}
+
+// tryLife increments the number of lives and writes the member's key, in one transaction: a life is
+// never visible under the number of another. It returns false if the place changed meanwhile, or is
+// not as may wants it: may gets what is stored of the newest life, nil if there was none, and further
+// conditions hold in the same transaction. A nil may takes every place.
+func (r *Registration) tryLife(ctx context.Context, lease clientv3.LeaseID, may func(newest []byte) bool, conditions ...clientv3.Cmp) (begun bool, err error) {
+	c, key := r.client, lifeKey(r.kind, r.index)
+	b, rev, found, err := c.get(ctx, key)
+	if err != nil || may != nil && !may(b) {
+		return false, err
+	}
+	var before life
+	if found {
+		if before, err = decode[life](key, b); err != nil {
+			return false, err
+		}
+	}
+	mine, err := json.Marshal(life{Incarnation: before.Incarnation + 1, Mark: rand.Text()})
+	if err != nil {
+		return false, err
+	}
+	r.record.Incarnation = before.Incarnation + 1
+	t, err := c.etcd.Txn(ctx).
+		If(append(conditions, c.unchanged(key, rev))...).
+		Then(clientv3.OpPut(c.prefix+key, string(mine)), r.put(clientv3.WithLease(lease))).
+		Commit()
+	if err != nil || !t.Succeeded {
+		return false, err
+	}
+	r.incarnation, r.mine, r.lease = before.Incarnation+1, string(mine), lease
+	return true, nil
 }
 
 // watchLives ends the registration when another life takes the place.

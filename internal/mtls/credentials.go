@@ -30,7 +30,7 @@ const (
 type Credentials struct {
 	dir   string // the folder of the files
 	role  Role
-	index int // the process's place in its run; Any: none
+	index int // the process's place in its run; Any: none; Every: one after the other
 	log   *slog.Logger
 
 	mu   sync.Mutex // guards the following fields
@@ -49,7 +49,7 @@ type material struct {
 }
 
 // Open reads the credentials of a process with the given role and index, which is its place in the
-// run, or Any. It uses the first of the folders dir/ROLE/INDEX, dir/ROLE and dir that has a
+// run, or Any, or Every. It uses the first of the folders dir/ROLE/INDEX, dir/ROLE and dir that has a
 // certificate, so all processes of a host can be given the same folder, as filled by Make. If a
 // file is missing, or the certificate is for another process, the error is an ErrUsage. log
 // receives refused connections, and a warning when the certificate is about to expire; nil: no log.
@@ -145,8 +145,11 @@ func (c *Credentials) load(now time.Time) (*material, error) {
 	if m.name, err = nameOf(leaf); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", kintsugi.ErrUsage, CertificateFile, err)
 	}
+	if c.index == Every && m.name.Role == c.role && m.name.Index != Any {
+		return nil, fmt.Errorf("%w: %s is the certificate of %v alone, and this process may take any place: give it one for all, as kintsugi certs makes for %s", kintsugi.ErrUsage, CertificateFile, m.name, c.role)
+	}
 	if !m.name.is(c.role, c.index) {
-		return nil, fmt.Errorf("%w: %s is the certificate of %v, and this process is %v: name the folder of its own", kintsugi.ErrUsage, CertificateFile, m.name, Name{Role: c.role, Index: c.index})
+		return nil, fmt.Errorf("%w: %s is the certificate of %v, and this process is %v: name the folder of its own", kintsugi.ErrUsage, CertificateFile, m.name, Name{Role: c.role, Index: max(c.index, Any)})
 	}
 	chain, err := parsed(m.cert.Certificate)
 	if err != nil {

@@ -440,6 +440,25 @@ func TestAnAuthorityIsReplacedWhileBothAreBelieved(t *testing.T) {
 	}
 }
 
+// A process that may take any place has use for a certificate of all places alone: others would refuse
+// it in the places but one.
+func TestWhoTakesAnyPlaceHasACertificateForAll(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certs")
+	order(t, dir, "run", time.Now(), nil, "server", "worker/1")
+	if _, err := Open(dir, Server, Every, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(dir, Worker, Every, nil); err == nil {
+		t.Error("a worker of any place has found a certificate")
+	}
+	if _, err := Open(filepath.Join(dir, "worker/1"), Worker, Every, nil); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "the certificate of worker/1 alone") {
+		t.Errorf("with the certificate of one place the error is %v", err)
+	}
+	if _, err := Open(filepath.Join(dir, "worker/1"), Server, Every, nil); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "and this process is server: name") {
+		t.Errorf("with the certificate of another role the error is %v", err)
+	}
+}
+
 func TestWhatIsWrongWithAFolderIsSaid(t *testing.T) {
 	for _, c := range []struct {
 		name  string

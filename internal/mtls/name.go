@@ -34,6 +34,10 @@ func (r Role) serves() bool { return r == Server || r == Etcd || r == Memory }
 // Any is the index of a Name that stands for all places of its role.
 const Any = -1
 
+// Every is the index of a process that may have any place, one after the other. Its certificate must
+// be for all places of its role.
+const Every = -2
+
 // Name is the identity of a process. In a certificate it is the URI spiffe://DOMAIN/kintsugi/ROLE
 // among the subject alternative names, or spiffe://DOMAIN/kintsugi/ROLE/INDEX for a single place of
 // a run. This is the form of a SPIFFE ID; Domain is its trust domain. Processes trust only their

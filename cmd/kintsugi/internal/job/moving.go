@@ -40,4 +40,4 @@ func (w *waiting) Set(text string) error {
 }
 
 // Type returns the type of the flag, for the help.
-func (w *waiting) Type() string { return "duration" }
+func (w *waiting) Type() string { return "time" }

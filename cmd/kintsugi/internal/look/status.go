@@ -104,6 +104,7 @@ type facts struct {
 	servers, workers []etcd.Member
 	leader           string         // the leading coordinator; "": nobody leads
 	waits            string         // what the coordinator waits for; "": nothing
+	spares           [2][]string    // hosts of servers and of workers that wait for a place
 	done             *kintsugi.Done // nil: the run is not over
 	events           []kintsugi.RunEvent
 	silent           error    // why the conductor does not answer
@@ -128,7 +129,9 @@ type runStatus struct {
 	Stands         string         `json:"waits_for,omitempty"`       // what the conductor waits for, if no step is taken
 	Waits          string         `json:"waits_for_store,omitempty"` // why the coordinator cannot put a view
 	Servers        []serverStatus `json:"servers"`
-	Workers        []uint32       `json:"workers"` // registered workers
+	Workers        []uint32       `json:"workers"`                 // registered workers
+	SpareServers   []string       `json:"spare_servers,omitempty"` // hosts of those that wait for a place
+	SpareWorkers   []string       `json:"spare_workers,omitempty"`
 
 	trouble error
 }
@@ -196,7 +199,7 @@ func renewed(ctx context.Context, client *etcd.Client, x facts) (facts, error) {
 
 // ask collects what etcd says.
 func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
-	var errs [7]error
+	var errs [9]error
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	x.view, _, errs[0] = client.View(ctx)
@@ -206,8 +209,10 @@ func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
 	x.leader, _, _ = strings.Cut(x.leader, " ") // what follows is not for people
 	x.done, errs[4] = client.Done(ctx)
 	x.waits, errs[5] = client.Waits(ctx)
+	x.spares[0], errs[6] = client.Waiting(ctx, etcd.Server)
+	x.spares[1], errs[7] = client.Waiting(ctx, etcd.Worker)
 	if x.unknown() {
-		x.others, errs[6] = client.Runs(ctx)
+		x.others, errs[8] = client.Runs(ctx)
 	}
 	return x, errors.Join(errs[:]...)
 }
@@ -250,7 +255,7 @@ func Listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d tim
 
 // status returns the status that follows from the facts at time now.
 func (x *facts) status(now time.Time) runStatus {
-	s := runStatus{Coordinator: x.leader, Waits: x.waits}
+	s := runStatus{Coordinator: x.leader, Waits: x.waits, SpareServers: x.spares[0], SpareWorkers: x.spares[1]}
 	var steps []kintsugi.StepEvent
 	for _, e := range x.events {
 		switch e := e.(type) {
@@ -410,6 +415,11 @@ func (s *runStatus) write(w io.Writer) error {
 		names = append(names, fmt.Sprintf("worker/%d", i))
 	}
 	_, err := fmt.Fprintf(w, "%d workers are there%s\n", len(names), strings.TrimSuffix(": "+abridged(names), ": "))
+	for i, hosts := range [][]string{s.SpareServers, s.SpareWorkers} {
+		if n := len(hosts); n > 0 && err == nil {
+			_, err = fmt.Fprintf(w, "%d more %s for a place, on %s\n", n, [][2]string{{"server waits", "servers wait"}, {"worker waits", "workers wait"}}[i][min(n-1, 1)], abridged(hosts))
+		}
+	}
 	return err
 }
 

@@ -93,7 +93,7 @@ func (p *Process) Meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 
 // inPlace calls work until it ends, or until a later process has taken the place, which is an
 // ErrUsage: two processes that are restarted would otherwise take the place from each other for
-// ever. It also ends work if etcd has lost the run; the next life of the process then begins in the
+// ever. (A process that takes any place will take another.) It also ends work if etcd has lost the run; the next life of the process then begins in the
 // etcd that is there. If etcd is silent, it logs that, as others then take this process for dead.
 func (p *Process) inPlace(ctx context.Context, client *etcd.Client, place *etcd.Registration, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -131,6 +131,9 @@ func (p *Process) inPlace(ctx context.Context, client *etcd.Client, place *etcd.
 	case errors.Is(cause, ErrForgotten):
 		return ErrForgotten
 	case errors.Is(err, kintsugi.ErrFenced), errors.Is(cause, errTaken):
+		if p.Any {
+			return errLost
+		}
 		return errTaken
 	}
 	return err

@@ -43,7 +43,8 @@ type Process struct {
 	Etcd    []string
 	Run     string
 	Store   string
-	Index   int
+	Index   int  // place in the run; if Any, only once it has been taken
+	Any     bool // it takes any place that is empty
 	Listen  string
 	Control string
 	Outside string
@@ -58,6 +59,8 @@ type Process struct {
 	Flags *pflag.FlagSet
 	log   *slog.Logger
 	Creds *mtls.Credentials // nil: plain TCP
+
+	rank *rank // if Any, and if this host can keep one
 
 	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
 	noticed  atomic.Bool                                          // it has had a notice
@@ -99,7 +102,7 @@ func Command(use, short, example string, more func(*Process, *pflag.FlagSet), ru
 				return err
 			}
 			if f := p.Flags.Lookup("index"); f != nil && !f.Changed { // two processes without --index would be taken for two lives of one place
-				return fmt.Errorf("%w: --index is missing: give this %s its place in the run, which no other %s has", kintsugi.ErrUsage, use, use)
+				return fmt.Errorf("%w: --index is missing: give this %s its place in the run, which no other %s has, or auto", kintsugi.ErrUsage, use, use)
 			}
 			if p.EtcdWait <= 0 {
 				return fmt.Errorf("%w: --etcd-wait %v must be positive", kintsugi.ErrUsage, p.EtcdWait)
@@ -115,7 +118,7 @@ func Command(use, short, example string, more func(*Process, *pflag.FlagSet), ru
 			if use == "monitor" {
 				role = mtls.Operator
 			}
-			if p.Creds, err = p.Credentials(cmd.Context(), role, p.Index, p.log); err != nil {
+			if p.Creds, err = p.Credentials(cmd.Context(), role, p.whichPlace(), p.log); err != nil {
 				return err
 			}
 			BoundGarbage()
@@ -131,7 +134,7 @@ func Command(use, short, example string, more func(*Process, *pflag.FlagSet), ru
 
 func withIndex(what string) func(*Process, *pflag.FlagSet) {
 	return func(p *Process, f *pflag.FlagSet) {
-		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0; required, and different for each")
+		f.Var((*indexFlag)(p), "index", "place of this "+what+" in the run, from 0, different for each; or auto: any that is empty, now or later; required")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
 			f.StringVar(&p.Price, "price", "", "price of nodes, for --recovery auto: "+cost.Forms)
@@ -144,6 +147,9 @@ func withIndex(what string) func(*Process, *pflag.FlagSet) {
 
 // place takes the place of --index, if it is one of n.
 func (p *Process) place(what string, n int) error {
+	if p.Any {
+		return p.takeRank(what)
+	}
 	if p.Index < 0 || p.Index >= n {
 		return fmt.Errorf("%w: --index %d: the run has %d %ss, numbered from 0", kintsugi.ErrUsage, p.Index, n, what)
 	}
@@ -167,6 +173,9 @@ func (p *Process) leave(r *etcd.Registration) {
 func (p *Process) deaths(role launch.Role) (enter func(state string), err error) {
 	if p.Control == "" {
 		return func(string) {}, nil
+	}
+	if p.Any {
+		return nil, fmt.Errorf("%w: --control is for processes with a number: a launcher would not know which place --index auto takes", kintsugi.ErrUsage)
 	}
 	return launch.Deaths(p.Control, launch.Part{Role: role, Index: p.Index}, func() error {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)

@@ -86,7 +86,7 @@ func runServer(ctx context.Context, p *Process) error {
 	if protects := p.Protects(); p.Outside != "" && protects.Replicas > 1 && !protects.Chooses {
 		return fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
 	}
-	outside, holds, err := p.outside(prob, schedule.Rule)
+	outside, err := p.outside()
 	if err != nil {
 		return err
 	}
@@ -106,9 +106,12 @@ func runServer(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	value := ServerValue{Address: address, Terms: prob.Terms(), Holds: holds}
-	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), value, Lease)
-	if err != nil {
+	var value ServerValue
+	place, err := p.take(ctx, client, etcd.Server, p.Servers, func(index uint32) any {
+		value = ServerValue{Address: address, Terms: prob.Terms(), Holds: p.holds(outside, prob, index, schedule.Rule)}
+		return value
+	})
+	if place == nil {
 		return errors.Join(err, lis.Close())
 	}
 	defer p.leave(place)
@@ -165,21 +168,24 @@ func (p *Process) heed(ctx context.Context, client *etcd.Client, s *server.Serve
 	p.onNotice(h.run)
 }
 
-// outside opens the file that keeps the shard when this process dies, and returns the line of the
-// state in it. It returns nil if there is no such file.
-func (p *Process) outside(prob *job.Problem, rule kintsugi.Rule) (*server.Outside, kintsugi.Line, error) {
+// outside opens the file that keeps the shard when this process dies. It returns nil if there is none.
+func (p *Process) outside() (*server.Outside, error) {
 	if p.Outside == "" {
-		return nil, 0, nil
+		return nil, nil
 	}
-	o, err := server.OpenOutside(p.Outside, p.Run+" "+p.Store)
-	if err != nil {
-		return nil, 0, err
+	return server.OpenOutside(p.Outside, p.Run+" "+p.Store)
+}
+
+// holds returns the line of the shard that the file has for a place.
+func (p *Process) holds(o *server.Outside, prob *job.Problem, index uint32, rule kintsugi.Rule) kintsugi.Line {
+	if o == nil {
+		return 0
 	}
-	line, err := o.Holds(prob.Layout, p.Servers, kintsugi.ShardID(p.Index), rule)
+	line, err := o.Holds(prob.Layout, p.Servers, kintsugi.ShardID(index), rule)
 	if err != nil { // the first life finds an empty file
 		p.log.Info("nothing to go on with outside this process: the shard comes from the checkpoint", "file", p.Outside, "why", err)
 	}
-	return o, line, nil
+	return line
 }
 
 // shares reports whether this server may share memory with other processes on its host. The

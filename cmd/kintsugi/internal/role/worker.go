@@ -92,8 +92,8 @@ func runWorker(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer client.Close()
-	place, err := client.Register(ctx, etcd.Worker, uint32(p.Index), WorkerValue{PID: os.Getpid()}, Lease)
-	if err != nil {
+	place, err := p.take(ctx, client, etcd.Worker, p.Workers, func(uint32) any { return WorkerValue{PID: os.Getpid()} })
+	if place == nil {
 		return err
 	}
 	defer p.leave(place)
