@@ -92,6 +92,7 @@ class Batch:
         self.indices = question.get("indices")
         self.seed = question["seed"]
         self.slot = question["slot"]
+        self._rank = question.get("rank", self.slot)
         self.version = question["version"]
         self.sequence = question["sequence"]
         self._id, self._memory = question["id"], memory
@@ -108,9 +109,9 @@ class _Steps:
     def __init__(self, question, memory):
         if question["rule"] not in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "lazyadam"):
             raise ValueError("this kintsugi.py does not know the optimizer %r; take the one of the Kintsugi that asks" % question["rule"])
-        self.slot, self.rule, self.momentum, self.betas, self.epsilon = (question[k] for k in ("slot", "rule", "momentum", "betas", "epsilon"))
+        self.rule, self.momentum, self.betas, self.epsilon = (question[k] for k in ("rule", "momentum", "betas", "epsilon"))
         self.clip_norm, self.groups, self.decays, self.units = (question[k] for k in ("clip_norm", "groups", "decays", "units"))
-        common = {k: question[k] for k in ("id", "slot", "sequence")}
+        common = {k: question[k] for k in ("id", "slot", "rank", "sequence") if k in question}
         self.batches = [(Batch({**b, **common}, memory), b["rates"]) for b in question["batches"]]
 
 
@@ -353,10 +354,10 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
 
-    def move(slot):
+    def move(rank):
         at, n = device, torch.cuda.device_count()
         if at is None:
-            at = torch.device("cuda", slot % n) if n else torch.device("cpu")
+            at = torch.device("cuda", rank % n) if n else torch.device("cpu")
         module.to(at)
 
     def pin(memory):
@@ -410,7 +411,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         return value, count, found
 
     def gradient(params, grads, batch):
-        move(batch.slot)
+        move(batch._rank)
         pin(batch._memory)
         update(params)
         value, count, found = differentiate(batch, lambda n: tensor(params, n).clone())
@@ -448,7 +449,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         written.clear()
         if touches:
             torch.frombuffer(grads._touched, dtype=torch.uint8).fill_(1)
-        move(plan.slot)
+        move(plan.batches[0][0]._rank)
         pin(plan.batches[0][0]._memory)
         update(params, apart=True)  # the steps are the module's alone
         start = {n: tensor(params, n).to(p.device, copy=True) for n, p in trained.items()}
@@ -624,9 +625,9 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
     def initialise(params, seed):
         fill(params, jax.tree_util.tree_leaves(build(_key(jax, seed))))
 
-    def on_device(slot):
+    def on_device(rank):
         devices = jax.local_devices()
-        return jax.default_device(devices[slot % len(devices)])
+        return jax.default_device(devices[rank % len(devices)])
 
     def drawn(batch):
         _seed(None, batch.seed)
@@ -635,14 +636,14 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
         return _parts(data(batch), 2, "without examples data returns the arrays of a batch and how many examples they have")
 
     def gradient(params, grads, batch):
-        with on_device(batch.slot):
+        with on_device(batch._rank):
             of, count = drawn(batch)
             value, found = differentiate(_tree(jax, named, tree, params, lent=True), of, _key(jax, batch.seed))
             fill(grads, jax.tree_util.tree_leaves(found))
         return float(value) if examples is not None else (float(value), count)
 
     def steps(params, grads, plan):
-        with on_device(plan.slot):
+        with on_device(plan.batches[0][0]._rank):
             trained = [i for i, (_, leaf) in enumerate(named) if leaf.size]
             start = [jax.numpy.array(params[named[i][0]]) for i in trained]  # in float32: leaves of another type are rounded from it
             own, state = start, [[jax.numpy.zeros_like(x) for x in start]] * 2

@@ -21,6 +21,7 @@ type Config struct {
 	Command []string  // the program and its arguments; it is looked up in PATH unless it contains a slash
 	Seed    uint64    // of the run
 	Slots   int       // number of workers of the run
+	Rank    int       // number of this worker among those that share its host, which take a GPU each in turn
 	Output  io.Writer // receives the program's standard output and standard error; nil: both are discarded
 }
 
@@ -29,6 +30,7 @@ type Config struct {
 type Program struct {
 	about  Description
 	name   string // name of the program, for messages
+	rank   int
 	child  *child
 	memory *shm.File
 	shared bool // the program has mapped the memory
@@ -46,7 +48,7 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, fmt.Errorf("%w: no program to start", kintsugi.ErrUsage)
 	}
-	p := &Program{name: strings.Join(cfg.Command, " ")}
+	p := &Program{name: strings.Join(cfg.Command, " "), rank: cfg.Rank}
 	var err error
 	if p.memory, err = shm.Unnamed(""); err != nil {
 		return nil, err
@@ -180,7 +182,7 @@ func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Reque
 	if err := p.lend(ctx, params); err != nil {
 		return 0, 0, err
 	}
-	f := fields{"slot": r.ID.Slot, "version": r.ID.Version, "sequence": r.ID.Sequence, "seed": plain(r.Seed)}
+	f := fields{"slot": r.ID.Slot, "rank": p.rank, "version": r.ID.Version, "sequence": r.ID.Sequence, "seed": plain(r.Seed)}
 	if r.Indices != nil {
 		f["indices"] = r.Indices
 	}

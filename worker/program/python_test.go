@@ -18,6 +18,12 @@ import (
 // inPython starts a program that begins with source and then calls kintsugi.py.
 func inPython(t testing.TB, source string) (*program.Program, error) {
 	t.Helper()
+	return inPythonAt(t, 0, source)
+}
+
+// inPythonAt is inPython for a worker of some rank on its host.
+func inPythonAt(t testing.TB, rank int, source string) (*program.Program, error) {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3 here, which kintsugi.py is for")
@@ -28,7 +34,7 @@ func inPython(t testing.TB, source string) (*program.Program, error) {
 	t.Setenv("PYTHONPATH", "../../python")
 	t.Setenv("PYTHONUNBUFFERED", "") // as users have it
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
-	p, err := program.Start(t.Context(), program.Config{Command: []string{python, "-c", source}, Slots: 1})
+	p, err := program.Start(t.Context(), program.Config{Command: []string{python, "-c", source}, Slots: 1, Rank: rank})
 	if err == nil {
 		t.Cleanup(func() { _ = p.Close() }) // tests look at how it ended
 	}
@@ -761,5 +767,35 @@ kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (
 	}
 	if loss, _, _, err = p.Evaluate(t.Context(), params); err != nil || loss != 0.75 {
 		t.Errorf("an evaluation that has kept what the last one was given, 0.5, finds %v: %v", loss-0.25, err)
+	}
+}
+
+// Workers that share a host take its devices in turn, whichever places they have in the run.
+func TestAWorkerTakesTheDeviceOfItsRank(t *testing.T) {
+	withJAX(t)
+	for rank, want := range map[int]float64{0: 0, 1: 1, 3: 1, 6: 0} {
+		p, err := inPythonAt(t, rank, `
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, kintsugi
+from jax import numpy as jnp
+
+def data(batch):
+    (device,) = jnp.zeros(1).devices()
+    return jnp.float32(device.id)
+
+kintsugi.run_jax("net", lambda key: jnp.zeros(3), lambda params, device, key: device + params.sum(), data, examples=9)
+`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		params, grads := make([]float32, 3), make([]float32, 3)
+		if err := p.Initialise(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+		r := program.Request{ID: kintsugi.PushID{Slot: 5}, Indices: []int{1}}
+		if loss, _, err := p.Gradient(t.Context(), params, grads, r); loss != want || err != nil {
+			t.Errorf("of two devices a worker of rank %d computes on number %v, want %v: %v", rank, loss, want, err)
+		}
 	}
 }

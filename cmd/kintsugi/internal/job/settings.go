@@ -85,8 +85,8 @@ type Settings struct {
 	// not have their GPUs.
 	Elsewhere struct{ Gradients, Steps bool }
 
-	// Place is the number of this process in its role, by which it takes a GPU. It is no setting of
-	// a run.
+	// Place is the number of this process in its role, or if it may take any place, among those of its
+	// host. By it the process takes a GPU. It is no setting of a run.
 	Place int
 }
 
