@@ -20,6 +20,8 @@
 //	coordinator   decides membership and views
 //	conductor     the one decision-maker of a run: counts tickets, chooses the quota, commits steps
 //	slot          a worker's place in the run; it outlives the process
+//	spare         a process that waits for a place to become empty
+//	local rank    a process's number among those of its role on its host
 //	incarnation   one life of the process that fills a slot or a server's place
 //	push, pull    send a gradient, fetch parameters
 //	step          one optimizer step of the whole model

@@ -81,18 +81,19 @@ def _array(memory, writable):
 class Batch:
     """What to compute a gradient of.
 
-    indices   list of the numbers of the examples, from 0; None if run was called without examples
-    seed      seed of all randomness, an integer below 2**53; the same batch has the same seed
-    slot      number of the worker that asks, from 0
-    version   version of the parameters: the number of steps made so far, local steps included
-    sequence  number of the gradient, if a worker computes several on one version; otherwise 0
+    indices     list of the numbers of the examples, from 0; None if run was called without examples
+    seed        seed of all randomness, an integer below 2**53; the same batch has the same seed
+    slot        number of the worker that asks, from 0
+    local_rank  number of that worker among those of its machine, by which to take one of several GPUs
+    version     version of the parameters: the number of steps made so far, local steps included
+    sequence    number of the gradient, if a worker computes several on one version; otherwise 0
     """
 
     def __init__(self, question, memory):
         self.indices = question.get("indices")
         self.seed = question["seed"]
         self.slot = question["slot"]
-        self._rank = question.get("rank", self.slot)
+        self.local_rank = question.get("local_rank", self.slot)
         self.version = question["version"]
         self.sequence = question["sequence"]
         self._id, self._memory = question["id"], memory
@@ -111,7 +112,7 @@ class _Steps:
             raise ValueError("this kintsugi.py does not know the optimizer %r; take the one of the Kintsugi that asks" % question["rule"])
         self.rule, self.momentum, self.betas, self.epsilon = (question[k] for k in ("rule", "momentum", "betas", "epsilon"))
         self.clip_norm, self.groups, self.decays, self.units = (question[k] for k in ("clip_norm", "groups", "decays", "units"))
-        common = {k: question[k] for k in ("id", "slot", "rank", "sequence") if k in question}
+        common = {k: question[k] for k in ("id", "slot", "local_rank", "sequence") if k in question}
         self.batches = [(Batch({**b, **common}, memory), b["rates"]) for b in question["batches"]]
 
 
@@ -411,7 +412,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         return value, count, found
 
     def gradient(params, grads, batch):
-        move(batch._rank)
+        move(batch.local_rank)
         pin(batch._memory)
         update(params)
         value, count, found = differentiate(batch, lambda n: tensor(params, n).clone())
@@ -449,7 +450,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         written.clear()
         if touches:
             torch.frombuffer(grads._touched, dtype=torch.uint8).fill_(1)
-        move(plan.batches[0][0]._rank)
+        move(plan.batches[0][0].local_rank)
         pin(plan.batches[0][0]._memory)
         update(params, apart=True)  # the steps are the module's alone
         start = {n: tensor(params, n).to(p.device, copy=True) for n, p in trained.items()}
@@ -636,14 +637,14 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
         return _parts(data(batch), 2, "without examples data returns the arrays of a batch and how many examples they have")
 
     def gradient(params, grads, batch):
-        with on_device(batch._rank):
+        with on_device(batch.local_rank):
             of, count = drawn(batch)
             value, found = differentiate(_tree(jax, named, tree, params, lent=True), of, _key(jax, batch.seed))
             fill(grads, jax.tree_util.tree_leaves(found))
         return float(value) if examples is not None else (float(value), count)
 
     def steps(params, grads, plan):
-        with on_device(plan.batches[0][0]._rank):
+        with on_device(plan.batches[0][0].local_rank):
             trained = [i for i, (_, leaf) in enumerate(named) if leaf.size]
             start = [jax.numpy.array(params[named[i][0]]) for i in trained]  # in float32: leaves of another type are rounded from it
             own, state = start, [[jax.numpy.zeros_like(x) for x in start]] * 2

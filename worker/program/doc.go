@@ -31,19 +31,19 @@
 // memory and writes the initial parameters, which must be a function of the seed. If nobody
 // will read them, unread is true, and the program need not make them: a worker has those of the run.
 //
-//	{"id":3,"ask":"gradient","slot":2,"rank":0,"version":118,"sequence":0,"seed":1893027461920,"indices":[5,17]}
+//	{"id":3,"ask":"gradient","slot":2,"local_rank":0,"version":118,"sequence":0,"seed":1893027461920,"indices":[5,17]}
 //	{"id":3,"loss":0.31,"examples":2}
 //
 // The program overwrites the gradients in memory with the gradient of the mean loss over these
 // examples at the parameters, and answers with that loss. It must not change the parameters. If the
 // question has no indices, the answer must say how many examples were used. The answer must be a
-// function of the parameters and the question, all but rank: that is for a program with several GPUs,
-// which takes one by it, since it differs between the workers of a host. All randomness must come
-// from this seed, which has 53 bits, so that every JSON parser reads it exactly. "loss":null means
-// that the loss is not a number.
+// function of the parameters and the question, all but local_rank: that is for a program with several
+// GPUs, which takes one by it, since it differs between the workers of a host. All randomness must
+// come from this seed, which has 53 bits, so that every JSON parser reads it exactly. "loss":null
+// means that the loss is not a number.
 //
-//	{"id":4,"ask":"steps","slot":2,"rank":0,"sequence":0,"rule":"adamw","momentum":0,"betas":[0.9,0.999],"epsilon":1e-8,
-//	 "clip_norm":1,"groups":[0,1],"decays":[0.1,0],"units":[0.001,0.001],
+//	{"id":4,"ask":"steps","slot":2,"local_rank":0,"sequence":0,"rule":"adamw","momentum":0,"betas":[0.9,0.999],
+//	 "epsilon":1e-8,"clip_norm":1,"groups":[0,1],"decays":[0.1,0],"units":[0.001,0.001],
 //	 "batches":[{"version":1888,"seed":1893027461920,"indices":[5,17],"rates":[0.001,0.001]},…]}
 //	{"id":4,"loss":0.31,"examples":32}
 //

@@ -18,22 +18,22 @@ import (
 
 // Config configures Start.
 type Config struct {
-	Command []string  // the program and its arguments; it is looked up in PATH unless it contains a slash
-	Seed    uint64    // of the run
-	Slots   int       // number of workers of the run
-	Rank    int       // number of this worker among those that share its host, which take a GPU each in turn
-	Output  io.Writer // receives the program's standard output and standard error; nil: both are discarded
+	Command   []string  // the program and its arguments; it is looked up in PATH unless it contains a slash
+	Seed      uint64    // of the run
+	Slots     int       // number of workers of the run
+	LocalRank int       // number of this worker among those that share its host, which take a GPU each in turn
+	Output    io.Writer // receives the program's standard output and standard error; nil: both are discarded
 }
 
 // Program is a running program that has described its model. Only one goroutine may use a Program
 // at a time.
 type Program struct {
-	about  Description
-	name   string // name of the program, for messages
-	rank   int
-	child  *child
-	memory *shm.File
-	shared bool // the program has mapped the memory
+	about     Description
+	name      string // name of the program, for messages
+	localRank int
+	child     *child
+	memory    *shm.File
+	shared    bool // the program has mapped the memory
 
 	last   uint64 // id of the latest question
 	owed   bool   // its answer has not been received yet
@@ -48,7 +48,7 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, fmt.Errorf("%w: no program to start", kintsugi.ErrUsage)
 	}
-	p := &Program{name: strings.Join(cfg.Command, " "), rank: cfg.Rank}
+	p := &Program{name: strings.Join(cfg.Command, " "), localRank: cfg.LocalRank}
 	var err error
 	if p.memory, err = shm.Unnamed(""); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Reque
 	if err := p.lend(ctx, params); err != nil {
 		return 0, 0, err
 	}
-	f := fields{"slot": r.ID.Slot, "rank": p.rank, "version": r.ID.Version, "sequence": r.ID.Sequence, "seed": plain(r.Seed)}
+	f := fields{"slot": r.ID.Slot, "local_rank": p.localRank, "version": r.ID.Version, "sequence": r.ID.Sequence, "seed": plain(r.Seed)}
 	if r.Indices != nil {
 		f["indices"] = r.Indices
 	}

@@ -53,7 +53,7 @@ func (p *Program) Take(ctx context.Context, params, grads []float32, s *Steps) (
 		drawn += len(b.Indices)
 	}
 	a, err := p.ask(ctx, "steps", fields{
-		"slot": s.ID.Slot, "rank": p.rank, "sequence": s.ID.Sequence, "rule": s.Rule.String(), "momentum": s.Scalars.Momentum, "betas": []float32{s.Scalars.Beta1, s.Scalars.Beta2},
+		"slot": s.ID.Slot, "local_rank": p.localRank, "sequence": s.ID.Sequence, "rule": s.Rule.String(), "momentum": s.Scalars.Momentum, "betas": []float32{s.Scalars.Beta1, s.Scalars.Beta2},
 		"epsilon": s.Scalars.Epsilon, "clip_norm": s.ClipNorm, "groups": s.Groups, "decays": s.Decays, "units": s.Units, "batches": batches,
 	})
 	if err != nil {

@@ -123,7 +123,7 @@ func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
 
 // start starts the program.
 func (m *Program) start(ctx context.Context, s *Settings, seed uint64) (*program.Program, error) {
-	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, Rank: s.Place, Output: m.Output})
+	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, LocalRank: s.Place, Output: m.Output})
 }
 
 // take returns a running program. The caller returns it with give, or closes it.

@@ -65,18 +65,6 @@ coordinator: host/1
 server/0  a:1  conducts; heads shard 0
 2 workers are there: worker/0, worker/3
 `, ""},
-		"more are there than places": {func(f *facts) {
-			f.spares = [2][]string{{"h1"}, {"h2", "h2", "h3"}}
-			f.events, f.servers = []kintsugi.RunEvent{kintsugi.StepEvent{Step: 90, Time: now, Loss: 0.5, Workers: 2}}, servers[:1]
-			f.view = &kintsugi.View{Number: 1, Line: 1, Reason: "all have registered", Servers: []kintsugi.Member{{Server: 0, Incarnation: 1}}, Chains: [][]kintsugi.ServerID{{0}}}
-		}, `run r: step 90, 0.0 s ago, 0 a second, loss 0.5, 2 workers; full checkpoint of step 0
-view 1, line 1: all have registered
-coordinator: host/1
-server/0  a:1  conducts; heads shard 0
-2 workers are there: worker/0, worker/3
-1 more server waits for a place, on h1
-3 more workers wait for a place, on h2, h2, h3
-`, ""},
 		"it goes on": {func(f *facts) {
 			f.events, f.servers = []kintsugi.RunEvent{kintsugi.StandEvent{Waits: "what was long ago"}, kintsugi.StepEvent{Step: 90, Time: now, Loss: 0.5, Workers: 2}}, servers[:1]
 			f.view = &kintsugi.View{Number: 1, Line: 1, Reason: "all have registered", Servers: []kintsugi.Member{{Server: 0, Incarnation: 1}}, Chains: [][]kintsugi.ServerID{{0}}}
@@ -150,6 +138,23 @@ coordinator: nobody leads, so nobody that dies is replaced
 		}
 		if _, err := json.Marshal(s); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestStatusNamesTheHostsOfSpares(t *testing.T) {
+	for want, x := range map[string]facts{
+		"1 more server waits for a place, on h1\n":                                             {spares: [2][]string{{"h1"}, nil}},
+		"3 more workers wait for a place, on h2, h2, h3\n":                                     {spares: [2][]string{nil, {"h2", "h2", "h3"}}},
+		"2 more servers wait for a place, on h1, h2\n1 more worker waits for a place, on h3\n": {spares: [2][]string{{"h1", "h2"}, {"h3"}}},
+	} {
+		var out strings.Builder
+		status := x.status(time.Unix(1000, 0))
+		if err := status.write(&out); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, _ := strings.Cut(out.String(), "0 workers are there\n"); got != want {
+			t.Errorf("status says\n%s\nwant\n%s", got, want)
 		}
 	}
 }

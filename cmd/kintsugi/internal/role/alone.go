@@ -93,8 +93,9 @@ func (p *Process) Meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 
 // inPlace calls work until it ends, or until a later process has taken the place, which is an
 // ErrUsage: two processes that are restarted would otherwise take the place from each other for
-// ever. (A process that takes any place will take another.) It also ends work if etcd has lost the run; the next life of the process then begins in the
-// etcd that is there. If etcd is silent, it logs that, as others then take this process for dead.
+// ever. (A process that takes any place will take another.) It also ends work if etcd has lost the
+// run; the next life of the process then begins in the etcd that is there. If etcd is silent, it
+// logs that, as others then take this process for dead.
 func (p *Process) inPlace(ctx context.Context, client *etcd.Client, place *etcd.Registration, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -60,7 +60,7 @@ type Process struct {
 	log   *slog.Logger
 	Creds *mtls.Credentials // nil: plain TCP
 
-	rank *rank // if Any, and if this host can keep one
+	rank *localRank // if Any, and if this host can keep one
 
 	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
 	noticed  atomic.Bool                                          // it has had a notice

@@ -83,9 +83,6 @@ func runServer(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	if protects := p.Protects(); p.Outside != "" && protects.Replicas > 1 && !protects.Chooses {
-		return fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
-	}
 	outside, err := p.outside()
 	if err != nil {
 		return err
@@ -172,6 +169,9 @@ func (p *Process) heed(ctx context.Context, client *etcd.Client, s *server.Serve
 func (p *Process) outside() (*server.Outside, error) {
 	if p.Outside == "" {
 		return nil, nil
+	}
+	if protects := p.Protects(); protects.Replicas > 1 && !protects.Chooses {
+		return nil, fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
 	}
 	return server.OpenOutside(p.Outside, p.Run+" "+p.Store)
 }

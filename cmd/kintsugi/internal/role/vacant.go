@@ -99,11 +99,11 @@ func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind,
 	return place, nil
 }
 
-// rank is the number of a process among those of its role and run on this host that take any place:
+// localRank is the number of a process among those of its role and run on this host that take any place:
 // the lowest that no other has, which the kernel's lock on a file says. GPUs are given out by it. The
 // file holds the place that its last process had, as whoever has the lock now is that one's next
 // life.
-type rank struct {
+type localRank struct {
 	number int
 	file   *os.File
 }
@@ -134,7 +134,7 @@ func (p *Process) rankFolder() string {
 	return filepath.Join(base, fmt.Sprintf("kintsugi-%d", os.Getuid()), fmt.Sprintf("%016x", h.Sum64()))
 }
 
-func openRank(folder, what string) (*rank, error) {
+func openRank(folder, what string) (*localRank, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func openRank(folder, what string) (*rank, error) {
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return &rank{number: n, file: f}, nil
+			return &localRank{number: n, file: f}, nil
 		}
 		_ = f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -156,7 +156,7 @@ func openRank(folder, what string) (*rank, error) {
 }
 
 // before returns the place of the last process that had this rank, or none.
-func (r *rank) before() (t etcd.Tenure) {
+func (r *localRank) before() (t etcd.Tenure) {
 	if r == nil {
 		return t
 	}
@@ -168,7 +168,7 @@ func (r *rank) before() (t etcd.Tenure) {
 }
 
 // keep writes the place of this process.
-func (r *rank) keep(t etcd.Tenure) error {
+func (r *localRank) keep(t etcd.Tenure) error {
 	if r == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-func openedRank(t *testing.T, folder, what string, want int) *rank {
+func openedRank(t *testing.T, folder, what string, want int) *localRank {
 	t.Helper()
 	r, err := openRank(folder, what)
 	if err != nil {
@@ -26,7 +26,7 @@ func TestARankIsTheLowestThatNoProcessOfTheHostHas(t *testing.T) {
 	zero, one := openedRank(t, folder, "worker", 0), openedRank(t, folder, "worker", 1)
 	openedRank(t, folder, "server", 0)
 	places := []etcd.Tenure{{Index: 7, Life: `{"incarnation":12,"mark":"A"}`}, {Index: 3, Life: "x"}}
-	for i, r := range []*rank{zero, one} {
+	for i, r := range []*localRank{zero, one} {
 		if before := r.before(); before != (etcd.Tenure{}) {
 			t.Errorf("nobody has had rank %d, and its place is %v", i, before)
 		}
@@ -62,7 +62,7 @@ func TestAPlaceThatWasWrittenInPartIsNone(t *testing.T) {
 		}
 		r.file.Close()
 	}
-	if err := (*rank)(nil).keep(etcd.Tenure{}); err != nil || (*rank)(nil).before() != (etcd.Tenure{}) {
+	if err := (*localRank)(nil).keep(etcd.Tenure{}); err != nil || (*localRank)(nil).before() != (etcd.Tenure{}) {
 		t.Errorf("without a rank there is a place: %v", err)
 	}
 }
