@@ -222,11 +222,16 @@ func (r *Registration) beginLife(ctx context.Context) error {
 // never visible under the number of another. It returns false if the place changed meanwhile, or is
 // not as may wants it: may gets what is stored of the newest life, nil if there was none, and further
 // conditions hold in the same transaction. A nil may takes every place.
-func (r *Registration) tryLife(ctx context.Context, lease clientv3.LeaseID, may func(newest []byte) bool, conditions ...clientv3.Cmp) (begun bool, err error) {
+func (r *Registration) tryLife(ctx context.Context, lease clientv3.LeaseID, may func(newest []byte) (bool, error), conditions ...clientv3.Cmp) (begun bool, err error) {
 	c, key := r.client, lifeKey(r.kind, r.index)
 	b, rev, found, err := c.get(ctx, key)
-	if err != nil || may != nil && !may(b) {
+	if err != nil {
 		return false, err
+	}
+	if may != nil {
+		if ok, err := may(b); !ok || err != nil {
+			return false, err
+		}
 	}
 	var before life
 	if found {

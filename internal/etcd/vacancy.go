@@ -31,6 +31,10 @@ type Vacancy struct {
 	// no life.
 	Before Tenure
 
+	// Grace is how long a place must have been empty whose last process has not said that it leaves:
+	// if etcd was away for the time of a lease, that process is back in it before.
+	Grace time.Duration
+
 	// Value returns what is registered for a place: see Register.
 	Value func(index uint32) any
 
@@ -45,32 +49,26 @@ type Vacancy struct {
 // its lease lapses. Several processes that wait may do so for any time: each place is filled by one.
 func (c *Client) RegisterAny(ctx context.Context, k Kind, v Vacancy, ttl time.Duration) (*Registration, error) {
 	r := &Registration{client: c, kind: k, ttl: seconds(ttl), changes: newLatest[Status]()}
-	back := v.Before.Life != "" && v.Before.Index < v.Places
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	waits := false
-	for members := range c.WatchMembers(watching, k) {
-		filled := make(map[uint32]bool, len(members))
-		for _, m := range members {
-			filled[m.Index] = true
-		}
-		var empty []uint32
-		for i := range v.Places {
-			if !filled[i] {
-				empty = append(empty, i)
+	members, at, waits := c.WatchMembers(watching, k), newEmptiness(v.Places), false
+	late := time.NewTimer(0)
+	defer late.Stop()
+	for {
+		select {
+		case there, ok := <-members:
+			if !ok {
+				return nil, fmt.Errorf("register as any %s: %w", k, context.Cause(ctx))
+			}
+			at.see(there, time.Now())
+		case <-late.C:
+			if !at.seen {
+				continue
 			}
 		}
-		taken := false
-		var err error
-		if back {
-			taken, err = r.fill(ctx, v, []uint32{v.Before.Index}, v.Before.Life)
-			back = false // if it is another's by now, it stays so
-		}
-		if !taken && err == nil {
-			taken, err = r.fill(ctx, v, empty, "")
-		}
+		taken, err := r.takeAny(ctx, &v, at)
 		if err != nil {
 			return nil, fmt.Errorf("register as any %s: %w", k, err)
 		}
@@ -78,7 +76,9 @@ func (c *Client) RegisterAny(ctx context.Context, k Kind, v Vacancy, ttl time.Du
 			r.live(ctx)
 			return r, nil
 		}
-		if len(empty) == 0 && !waits {
+		if next, ok := at.next(time.Now(), v.Grace); ok {
+			late.Reset(next)
+		} else if at.full() && !waits {
 			waits = true
 			waiting.Go(func() { c.wait(watching, k, v.Host, r.ttl) })
 			if v.Full != nil {
@@ -86,19 +86,36 @@ func (c *Client) RegisterAny(ctx context.Context, k Kind, v Vacancy, ttl time.Du
 			}
 		}
 	}
-	return nil, fmt.Errorf("register as any %s: %w", k, context.Cause(ctx))
 }
 
-// fill begins a life in the first of the given places that is empty, or whose newest life is the
-// given one. It returns false if there is none. What took them meanwhile has changed the members.
-func (r *Registration) fill(ctx context.Context, v Vacancy, places []uint32, before string) (taken bool, err error) {
+// takeAny tries to fill one of the places that may be filled by now. It returns false if there is
+// none. What took them meanwhile has changed the members.
+func (r *Registration) takeAny(ctx context.Context, v *Vacancy, at *emptiness) (bool, error) {
+	if own := v.Before; own.Life != "" && own.Index < v.Places {
+		v.Before = Tenure{} // if it is another's by now, it stays so
+		taken, err := r.fill(ctx, v, []uint32{own.Index}, false, func(newest []byte) (bool, error) { return string(newest) == own.Life, nil })
+		if taken || err != nil {
+			return taken, err
+		}
+	}
+	now := time.Now()
+	taken, err := r.fill(ctx, v, at.places(now, v.Grace, true), true, nil)
+	if taken || err != nil {
+		return taken, err
+	}
+	return r.fill(ctx, v, at.places(now, v.Grace, false), true, func(newest []byte) (bool, error) { return r.hasLeft(ctx, newest) })
+}
+
+// fill begins a life in the first of the given places of which may allows it, as in tryLife; if empty
+// is set, only where nobody is.
+func (r *Registration) fill(ctx context.Context, v *Vacancy, places []uint32, empty bool, may func(newest []byte) (bool, error)) (taken bool, err error) {
 	if len(places) == 0 {
 		return false, nil
 	}
 	// An etcd that is away shows in the error, and not in a process that waits for nothing.
-	bounded, cancel := context.WithTimeout(ctx, time.Duration(r.ttl)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.ttl)*time.Second)
 	defer cancel()
-	lease, err := r.client.etcd.Grant(bounded, r.ttl)
+	lease, err := r.client.etcd.Grant(ctx, r.ttl)
 	if err != nil {
 		return false, err
 	}
@@ -106,20 +123,86 @@ func (r *Registration) fill(ctx context.Context, v Vacancy, places []uint32, bef
 		if r.record.Value, err = json.Marshal(v.Value(r.index)); err != nil {
 			break
 		}
-		if before != "" {
-			taken, err = r.tryLife(bounded, lease.ID, func(newest []byte) bool { return string(newest) == before })
-		} else {
-			empty := clientv3.Compare(clientv3.CreateRevision(r.client.prefix+memberKey(r.kind, r.index)), "=", 0)
-			taken, err = r.tryLife(bounded, lease.ID, nil, empty)
+		var conditions []clientv3.Cmp
+		if empty {
+			conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(r.client.prefix+memberKey(r.kind, r.index)), "=", 0))
 		}
-		if taken || err != nil {
+		if taken, err = r.tryLife(ctx, lease.ID, may, conditions...); taken || err != nil {
 			break
 		}
 	}
 	if !taken {
-		_ = r.client.revoke(bounded, lease.ID) // no key depends on it; otherwise it lapses by itself
+		_ = r.client.revoke(ctx, lease.ID) // no key depends on it; otherwise it lapses by itself
 	}
 	return taken, err
+}
+
+// hasLeft reports whether a place that is empty is so for good: it never had a process, or the last
+// one has said that it leaves.
+func (r *Registration) hasLeft(ctx context.Context, newest []byte) (bool, error) {
+	if newest == nil {
+		return true, nil
+	}
+	last, err := decode[life](lifeKey(r.kind, r.index), newest)
+	if err != nil {
+		return false, err
+	}
+	left, err := r.client.Left(ctx, r.kind, r.index)
+	return left == last.Incarnation, err
+}
+
+// emptiness knows which places are empty, and since when. It is pure.
+type emptiness struct {
+	seen  bool        // whether anything is known
+	since []time.Time // by place; zero: it is filled
+}
+
+func newEmptiness(places uint32) *emptiness {
+	return &emptiness{since: make([]time.Time, places)}
+}
+
+// see takes in who is there.
+func (e *emptiness) see(members []Member, now time.Time) {
+	e.seen = true
+	filled := make([]bool, len(e.since))
+	for _, m := range members {
+		if int(m.Index) < len(filled) {
+			filled[m.Index] = true
+		}
+	}
+	for i, f := range filled {
+		switch {
+		case f:
+			e.since[i] = time.Time{}
+		case e.since[i].IsZero():
+			e.since[i] = now
+		}
+	}
+}
+
+// full reports whether no place is empty.
+func (e *emptiness) full() bool {
+	return e.seen && !slices.ContainsFunc(e.since, func(t time.Time) bool { return !t.IsZero() })
+}
+
+// places returns the places that have been empty for the grace, or those that have not.
+func (e *emptiness) places(now time.Time, grace time.Duration, long bool) (places []uint32) {
+	for i, t := range e.since {
+		if !t.IsZero() && (now.Sub(t) >= grace) == long {
+			places = append(places, uint32(i))
+		}
+	}
+	return places
+}
+
+// next returns when a place that is empty will have been so for the grace.
+func (e *emptiness) next(now time.Time, grace time.Duration) (in time.Duration, ok bool) {
+	for _, t := range e.since {
+		if left := grace - now.Sub(t); !t.IsZero() && left > 0 && (!ok || left < in) {
+			in, ok = left, true
+		}
+	}
+	return in, ok
 }
 
 // waitingKey returns the key of a process that waits for a place, or with an empty name what such keys

@@ -159,6 +159,74 @@ func TestAPlaceIsEmptyOnceItsLeaseHasLapsed(t *testing.T) {
 	}
 }
 
+// An etcd that was away for the time of a lease shows places as empty whose processes are alive. They
+// come back to them, and spares must not have taken them: servers would lose what they hold.
+func TestAPlaceThatMayOnlySeemEmptyIsLeftToItsProcess(t *testing.T) {
+	t.Parallel()
+	c := startEtcd(t).dial(t)
+	first, full := register(t, c, Worker, 0, time.Minute), make(chan bool, 1)
+	waits := anyPlace(t, c, Vacancy{Places: 1, Grace: time.Minute, Full: func() { full <- true }}, time.Minute)
+	<-full
+	members := c.WatchMembers(within(t), Worker)
+	await(t, members, "the first life", present("worker/0@1"))
+	if _, err := c.etcd.Revoke(within(t), first.lease); err != nil { // as a lease that lapses
+		t.Fatal(err)
+	}
+	back := await(t, first.Changes(), "its return", func(s Status) bool { return s.State == Held && s.Lapses == 1 })
+	await(t, members, "the first life again", present("worker/0@1"))
+	if err := first.Leave(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if r := placed(t, waits); r.Incarnation() != 2 {
+		t.Errorf("after %+v the place has life %d, want 2", back, r.Incarnation())
+	}
+}
+
+func TestAPlaceIsEmptyForGoodAfterTheGrace(t *testing.T) {
+	at, start := newEmptiness(4), time.Now()
+	const grace = 10 * time.Second
+	see := func(seconds int, filled ...uint32) {
+		var members []Member
+		for _, i := range filled {
+			members = append(members, Member{Index: i})
+		}
+		at.see(members, start.Add(time.Duration(seconds)*time.Second))
+	}
+	if at.full() {
+		t.Error("places are full of which nothing is known")
+	}
+	if _, ok := at.next(start, grace); ok {
+		t.Error("places wait of which nothing is known")
+	}
+	see(0, 0, 1, 2, 3)
+	if !at.full() {
+		t.Error("four of four places are not full")
+	}
+	see(1, 0, 1, 2, 7) // the last one is of a run with more places
+	see(3, 0, 1)
+	see(5, 0, 1, 3)
+	see(6, 0)
+	for _, c := range []struct {
+		second      int
+		long, short []uint32
+		next        time.Duration
+	}{
+		{6, nil, []uint32{1, 2, 3}, 7 * time.Second},
+		{12, nil, []uint32{1, 2, 3}, time.Second},
+		{13, []uint32{2}, []uint32{1, 3}, 3 * time.Second},
+		{16, []uint32{1, 2, 3}, nil, 0},
+	} {
+		now := start.Add(time.Duration(c.second) * time.Second)
+		next, ok := at.next(now, grace)
+		if long, short := at.places(now, grace, true), at.places(now, grace, false); !slices.Equal(long, c.long) || !slices.Equal(short, c.short) || next != c.next || ok != (c.next > 0) || at.full() {
+			t.Errorf("after %d s %v are empty for good and %v are empty; the next in %v (%v); want %+v", c.second, long, short, next, ok, c)
+		}
+	}
+	if long := at.places(start.Add(6*time.Second), 0, true); !slices.Equal(long, []uint32{1, 2, 3}) {
+		t.Errorf("without a grace %v are empty for good", long)
+	}
+}
+
 func TestWhoWaitsForAPlaceCanBeEnded(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
@@ -61,6 +62,12 @@ func (p *Process) whichPlace() int {
 // did not hear of it for the time of a lease. It is to be started again, and then waits for a place.
 var errLost = errors.New("another process has taken the place of this one, which etcd did not hear of: started again, this one takes a place that is empty")
 
+// returnGrace is how long spares leave a place to its process, which may be back in it: if etcd was
+// away for the time of a lease, all of a run are, within a second after etcd (its clients try each
+// half of one). Spares that were faster would take all servers their places, and with them what they
+// hold.
+const returnGrace = 2 * time.Second
+
 // take fills the place of --index. With auto it fills any of the given number of places, and waits
 // for one if it must. It returns neither a place nor an error if the run ends first.
 func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind, places int, value func(index uint32) any) (*etcd.Registration, error) {
@@ -79,7 +86,7 @@ func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind,
 		}
 	}()
 	host, _ := os.Hostname()
-	place, err := client.RegisterAny(ctx, kind, etcd.Vacancy{Places: uint32(places), Before: p.rank.before(), Value: value, Host: host, Full: func() {
+	place, err := client.RegisterAny(ctx, kind, etcd.Vacancy{Places: uint32(places), Before: p.rank.before(), Grace: returnGrace, Value: value, Host: host, Full: func() {
 		p.log.Info(fmt.Sprintf("all places are filled: this %s waits for one of them to become empty", kind), "places", places)
 	}}, Lease)
 	if !settled.CompareAndSwap(false, true) {
