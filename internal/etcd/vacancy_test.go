@@ -164,7 +164,7 @@ func TestAPlaceIsEmptyOnceItsLeaseHasLapsed(t *testing.T) {
 func TestAPlaceThatMayOnlySeemEmptyIsLeftToItsProcess(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)
-	first, full := register(t, c, Worker, 0, time.Minute), make(chan bool, 1)
+	first, full := register(t, c, Worker, 0, 3*time.Second), make(chan bool, 1)
 	waits := anyPlace(t, c, Vacancy{Places: 1, Grace: time.Minute, Full: func() { full <- true }}, time.Minute)
 	<-full
 	members := c.WatchMembers(within(t), Worker)
