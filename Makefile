@@ -246,6 +246,10 @@ proto-check: ## fail unless the Go code in proto/ is what `make proto` makes
 ci: ## do what the continuous integration does
 	.ci/run
 
+.PHONY: long
+long: ## do what the continuous integration leaves out, as far as this machine has what it needs; two hours (LONG=stages)
+	.ci/long $(LONG)
+
 .PHONY: clean
 clean: ## remove what `build` made; runs/ holds your results and stays
 	rm -rf bin
