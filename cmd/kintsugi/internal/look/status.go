@@ -414,13 +414,22 @@ func (s *runStatus) write(w io.Writer) error {
 	for _, i := range s.Workers {
 		names = append(names, fmt.Sprintf("worker/%d", i))
 	}
-	_, err := fmt.Fprintf(w, "%d workers are there%s\n", len(names), strings.TrimSuffix(": "+abridged(names), ": "))
-	for i, hosts := range [][]string{s.SpareServers, s.SpareWorkers} {
-		if n := len(hosts); n > 0 && err == nil {
-			_, err = fmt.Fprintf(w, "%d more %s for a place, on %s\n", n, [][2]string{{"server waits", "servers wait"}, {"worker waits", "workers wait"}}[i][min(n-1, 1)], abridged(hosts))
-		}
+	_, err := fmt.Fprintf(w, "%s there%s\n", counted(len(names), "worker is", "workers are"), strings.TrimSuffix(": "+abridged(names), ": "))
+	if n := len(s.SpareServers); n > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "%s for a place, on %s\n", counted(n, "more server waits", "more servers wait"), abridged(s.SpareServers))
+	}
+	if n := len(s.SpareWorkers); n > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "%s for a place, on %s\n", counted(n, "more worker waits", "more workers wait"), abridged(s.SpareWorkers))
 	}
 	return err
+}
+
+// counted returns a number with the words for one or for several.
+func counted(n int, one, several string) string {
+	if n == 1 {
+		several = one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }
 
 // abridged joins names; if there are many, only the first ones and the last.

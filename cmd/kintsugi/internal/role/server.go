@@ -171,7 +171,7 @@ func (p *Process) outside() (*server.Outside, error) {
 		return nil, nil
 	}
 	if protects := p.Protects(); protects.Replicas > 1 && !protects.Chooses {
-		return nil, fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
+		return nil, fmt.Errorf("%w: --outside keeps the one shard of a server, and with %d replicas a server has several, which are on other servers too: leave it out, or give all roles --replicas 1", kintsugi.ErrUsage, protects.Replicas)
 	}
 	return server.OpenOutside(p.Outside, p.Run+" "+p.Store)
 }
