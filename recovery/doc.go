@@ -85,6 +85,10 @@
 //	that they lead             a view.
 //	two lives in one place     Only the later one counts, and the earlier one learns  etcd: TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt
 //	                           of it.
+//	a spare waits, and a       It takes the place, and what it lacks comes from the   TestASpareTakesThePlaceOfAHostThatIsCutOff,
+//	server's host is gone      other replicas, or as for a server that dies.          etcd: TestEachEmptyPlaceIsFilledByOneProcess
+//	etcd is away for the time  Spares leave the places that seem empty to their       etcd: TestAPlaceThatMayOnlySeemEmptyIsLeftToItsProcess
+//	of a lease                 processes, which come back.
 //	the store is away          There is no new view until it answers, and this is     TestAFailoverWaitsForTheStore
 //	                           logged: a view that names an old checkpoint would lose
 //	                           steps.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -203,7 +204,7 @@ func (h *host) start(t *testing.T, log string, args ...string) {
 			cmd, err := in(h, func() (*exec.Cmd, error) {
 				cmd := exec.Command("/proc/self/exe", args...)
 				cmd.Args[0], cmd.Stdout, cmd.Stderr = "kintsugi", file, file
-				cmd.Env = append(os.Environ(), beKintsugi+"=1")
+				cmd.Env = append(os.Environ(), beKintsugi+"=1", "XDG_RUNTIME_DIR="+filepath.Join(filepath.Dir(log), fmt.Sprintf("host-%d", h.number)))
 				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 				return cmd, cmd.Start()
 			})

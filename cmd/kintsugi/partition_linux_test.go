@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,8 +33,12 @@ type apart struct {
 	step kintsugi.Step
 }
 
-func startApart(t *testing.T) *apart {
-	a := &apart{t: t, hosts: newHosts(t, 4), store: filepath.Join(t.TempDir(), "store"), told: make(map[kintsugi.ServerID]int),
+func startApart(t *testing.T) *apart { return startApartWith(t, 0) }
+
+// startApartWith is startApart with so many hosts more, of which each has another server. If there are
+// any, no server is told its place.
+func startApartWith(t *testing.T, spares int) *apart {
+	a := &apart{t: t, hosts: newHosts(t, 4+spares), store: filepath.Join(t.TempDir(), "store"), told: make(map[kintsugi.ServerID]int),
 		flags: []string{"--model", "qp:dimension=4000,condition=30,noise=0.1", "--blas", "gonum", "--workers", "2", "--servers", "3", "--recovery", "chain",
 			"--replicas", "3", "--decay", "constant", "--checkpoint-every", "100000000", "--seed", "5", "--wire", "grpc"}}
 	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
@@ -59,7 +65,10 @@ func startApart(t *testing.T) *apart {
 	})
 	start := func(h *host, role string, index int, more ...string) {
 		args := append([]string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "apart", "--steps", "100000000", "--gradient-time", "10ms"}, a.flags...)
-		if role != "coordinator" {
+		switch {
+		case role == "server" && spares > 0:
+			args = append(args, "--index", "auto")
+		case role != "coordinator":
 			args = append(args, "--index", strconv.Itoa(index))
 		}
 		if role != "worker" {
@@ -68,7 +77,7 @@ func startApart(t *testing.T) *apart {
 		h.start(t, filepath.Join(logs, fmt.Sprintf("%s-%d.log", role, index)), append(args, more...)...)
 	}
 	start(first, "coordinator", 0)
-	for i := range 3 {
+	for i := range 3 + spares {
 		h := a.hosts.list[1+i]
 		start(h, "server", i, "--listen", h.address()+":0")
 	}
@@ -82,7 +91,7 @@ func startApart(t *testing.T) *apart {
 // listen notes the steps that the conductor of a view reports. It asks from within the conductor's
 // own host.
 func (a *apart) listen(ctx context.Context, v kintsugi.View) {
-	address := a.hosts.list[1+v.Conductor].reach(a.t, v.Servers[v.Conductor].Address)
+	address := a.hosts.list[a.hostOf(v, v.Conductor)].reach(a.t, v.Servers[v.Conductor].Address)
 	peer, err := transport.Dial(address)
 	if err != nil {
 		a.t.Error(err)
@@ -111,6 +120,15 @@ func (a *apart) listen(ctx context.Context, v kintsugi.View) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// hostOf returns the number of the host that has a server in a view.
+func (a *apart) hostOf(v kintsugi.View, id kintsugi.ServerID) int {
+	i := slices.IndexFunc(a.hosts.list, func(h *host) bool { return strings.HasPrefix(v.Servers[id].Address, h.address()+":") })
+	if i < 0 {
+		a.t.Errorf("server/%d is on no host: %s", id, v.Servers[id].Address)
+	}
+	return max(i, 0)
 }
 
 func (a *apart) note(v kintsugi.View, e kintsugi.RunEvent) {
@@ -209,6 +227,13 @@ func TestHostsThatAreCutOff(t *testing.T) {
 		a.steps(300)
 		a.hosts.lose(0)
 	}
+	a.endsAsIfNothingWasCut()
+}
+
+// endsAsIfNothingWasCut ends the run, which has lost no step and has the bits of an undisturbed one.
+func (a *apart) endsAsIfNothingWasCut() {
+	t := a.t
+	t.Helper()
 	if err := a.client.PutStop(t.Context(), etcd.Stop{Checkpoint: true, Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,4 +247,34 @@ func TestHostsThatAreCutOff(t *testing.T) {
 	calm := newDir(t)
 	must(t, append(append([]string{"train", "--out", calm, "--steps", fmt.Sprint(done.Step)}, a.flags...), "--recovery", "checkpoint", "--replicas", "1")...)
 	sameBits(t, a.store, calm)
+}
+
+// A spare on a host of its own takes the place of a server whose host is cut off, and gets what that
+// one held from the other replicas. When the host is back, its server learns that it has lost its
+// place, and is a spare itself once it is started again; and so on, with the spare in the other role.
+func TestASpareTakesThePlaceOfAHostThatIsCutOff(t *testing.T) {
+	onlyLong(t)
+	notUnderRace(t)
+	t.Parallel()
+	a := startApartWith(t, 1)
+	a.steps(50)
+	for range 2 {
+		a.until(t, "every server has caught up", func() bool { return a.complete(3) })
+		a.mu.Lock()
+		id := a.view.Conductor
+		at := a.hostOf(a.view, id)
+		a.mu.Unlock()
+		a.hosts.isolate(at, true, true)
+		a.until(t, "the spare has its place, and what it held", func() bool { return a.hostOf(a.view, id) != at && a.complete(3) })
+		a.steps(50)
+		a.hosts.isolate(at, false, false)
+		eventually(t, "the server that has lost its place waits for one", func() bool {
+			waiting, err := a.client.Waiting(t.Context(), etcd.Server)
+			return err == nil && len(waiting) == 1
+		})
+		a.mu.Lock()
+		t.Logf("host %d lost server/%d to host %d, and waits for a place at step %d", at, id, a.hostOf(a.view, id), a.step)
+		a.mu.Unlock()
+	}
+	a.endsAsIfNothingWasCut()
 }
