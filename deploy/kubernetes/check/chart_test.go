@@ -128,6 +128,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"run: {servers: 0}":                     "servers",
 		"servres: {}":                           "servres",
 		"workers: {replicas: 3}":                "replicas",
+		"workers: {spares: -1}":                 "spares",
+		"servers: {spares: 1}":                  "spares",
 		"workers: {pod: {resource: {}}}":        "resource",
 		"etcd: {replicas: 2}":                   "replicas",
 		"store: 7":                              "store",

@@ -21,7 +21,8 @@ import (
 )
 
 // The run of ../check/testdata/processes.values goes on to its end, while pods of workers and
-// servers are evicted and killed, and a node is lost.
+// servers are evicted and killed, and a node is lost. It has one worker more than places: a spare is
+// in the place of one that is gone long before that one's next pod.
 func TestARunOutlivesItsPods(t *testing.T) {
 	c := newCluster(t, 4)
 	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "processes.yaml"))
