@@ -54,8 +54,7 @@ func (c *Client) RegisterAny(ctx context.Context, k Kind, v Vacancy, ttl time.Du
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	members, at, waits := c.WatchMembers(watching, k), newEmptiness(v.Places), false
-	late := time.NewTimer(0)
-	defer late.Stop()
+	var late <-chan time.Time // when a place will have been empty for the grace
 	for {
 		select {
 		case there, ok := <-members:
@@ -63,10 +62,7 @@ func (c *Client) RegisterAny(ctx context.Context, k Kind, v Vacancy, ttl time.Du
 				return nil, fmt.Errorf("register as any %s: %w", k, context.Cause(ctx))
 			}
 			at.see(there, time.Now())
-		case <-late.C:
-			if !at.seen {
-				continue
-			}
+		case <-late:
 		}
 		taken, err := r.takeAny(ctx, &v, at)
 		if err != nil {
@@ -76,14 +72,15 @@ func (c *Client) RegisterAny(ctx context.Context, k Kind, v Vacancy, ttl time.Du
 			r.live(ctx)
 			return r, nil
 		}
-		if next, ok := at.next(time.Now(), v.Grace); ok {
-			late.Reset(next)
-		} else if at.full() && !waits {
+		if late = nil; at.full() && !waits {
 			waits = true
 			waiting.Go(func() { c.wait(watching, k, v.Host, r.ttl) })
 			if v.Full != nil {
 				v.Full()
 			}
+		}
+		if next, ok := at.next(time.Now(), v.Grace); ok {
+			late = time.After(next)
 		}
 	}
 }
@@ -153,8 +150,7 @@ func (r *Registration) hasLeft(ctx context.Context, newest []byte) (bool, error)
 
 // emptiness knows which places are empty, and since when. It is pure.
 type emptiness struct {
-	seen  bool        // whether anything is known
-	since []time.Time // by place; zero: it is filled
+	since []time.Time // by place; zero: it is filled, or nothing has been seen yet
 }
 
 func newEmptiness(places uint32) *emptiness {
@@ -163,7 +159,6 @@ func newEmptiness(places uint32) *emptiness {
 
 // see takes in who is there.
 func (e *emptiness) see(members []Member, now time.Time) {
-	e.seen = true
 	filled := make([]bool, len(e.since))
 	for _, m := range members {
 		if int(m.Index) < len(filled) {
@@ -182,7 +177,7 @@ func (e *emptiness) see(members []Member, now time.Time) {
 
 // full reports whether no place is empty.
 func (e *emptiness) full() bool {
-	return e.seen && !slices.ContainsFunc(e.since, func(t time.Time) bool { return !t.IsZero() })
+	return !slices.ContainsFunc(e.since, func(t time.Time) bool { return !t.IsZero() })
 }
 
 // places returns the places that have been empty for the grace, or those that have not.

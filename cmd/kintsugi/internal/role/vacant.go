@@ -17,6 +17,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
 // How a process that was given no place takes one: on machines that come and go, as those of a group
@@ -130,14 +131,15 @@ func (p *Process) takeRank(what string) error {
 	return nil
 }
 
-// rankFolder returns the folder of the files of a run, which is known by its name and etcd.
+// rankFolder returns the folder of the files of a run, which is known by its name and etcd, on this
+// host: several hosts may have one folder for temporary files, and no locks in it.
 func (p *Process) rankFolder() string {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if base == "" {
 		base = os.TempDir()
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %q", p.Run, slices.Sorted(slices.Values(p.Etcd)))
+	fmt.Fprintf(h, "%q %q %x", p.Run, slices.Sorted(slices.Values(p.Etcd)), shm.Boot())
 	return filepath.Join(base, fmt.Sprintf("kintsugi-%d", os.Getuid()), fmt.Sprintf("%016x", h.Sum64()))
 }
 
