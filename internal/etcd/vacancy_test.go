@@ -39,6 +39,12 @@ func placed(t *testing.T, taken <-chan *Registration) *Registration {
 	return r
 }
 
+// isFull waits until a process has found that all places are filled.
+func isFull(t *testing.T, full <-chan bool) {
+	t.Helper()
+	await(t, full, "a process that finds all places filled", func(bool) bool { return true })
+}
+
 func TestEachEmptyPlaceIsFilledByOneProcess(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)
@@ -67,15 +73,19 @@ func TestEachEmptyPlaceIsFilledByOneProcess(t *testing.T) {
 		}()
 	}
 	held := make(map[uint32]*Registration)
+	next := func() *Registration {
+		t.Helper()
+		return await(t, got, "a process that gets a place", func(*Registration) bool { return true })
+	}
 	for range places - 1 {
-		r := <-got
+		r := next()
 		if held[r.Index()] != nil || r.Index() == 2 {
 			t.Errorf("worker/%d has a second process", r.Index())
 		}
 		held[r.Index()] = r
 	}
 	for range spare + 1 {
-		<-full
+		isFull(t, full)
 	}
 	waiting(spare + 1)
 	await(t, c.WatchMembers(within(t), Worker), "all places", present("worker/0@1", "worker/1@1", "worker/2@1", "worker/3@1", "worker/4@1"))
@@ -83,7 +93,7 @@ func TestEachEmptyPlaceIsFilledByOneProcess(t *testing.T) {
 		if err := held[leaves].Close(within(t)); err != nil {
 			t.Fatal(err)
 		}
-		r := <-got
+		r := next()
 		if r.Index() != leaves || r.Incarnation() != 2 {
 			t.Errorf("worker/%d has left, and who waited becomes worker/%d in its life %d", leaves, r.Index(), r.Incarnation())
 		}
@@ -132,7 +142,7 @@ func TestAProcessComesBackToItsPlaceAtOnce(t *testing.T) {
 	// A run that has fewer places than before has none for who had the last one.
 	full := make(chan bool, 1)
 	fewer := anyPlace(t, c, Vacancy{Places: 1, Before: third.Tenure(), Full: func() { full <- true }}, time.Minute)
-	<-full
+	isFull(t, full)
 	if err := fourth.Close(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +161,7 @@ func TestAPlaceIsEmptyOnceItsLeaseHasLapsed(t *testing.T) {
 	}
 	full := make(chan bool, 1)
 	waits := anyPlace(t, c, Vacancy{Places: 1, Full: func() { full <- true }}, time.Second)
-	<-full
+	isFull(t, full)
 	die()
 	await(t, dead.Changes(), "the end of the dead", func(s Status) bool { return s.State == Closed })
 	if r := placed(t, waits); r.Incarnation() != 2 {
@@ -166,7 +176,7 @@ func TestAPlaceThatMayOnlySeemEmptyIsLeftToItsProcess(t *testing.T) {
 	c := startEtcd(t).dial(t)
 	first, full := register(t, c, Worker, 0, 3*time.Second), make(chan bool, 1)
 	waits := anyPlace(t, c, Vacancy{Places: 1, Grace: time.Minute, Full: func() { full <- true }}, time.Minute)
-	<-full
+	isFull(t, full)
 	members := c.WatchMembers(within(t), Worker)
 	await(t, members, "the first life", present("worker/0@1"))
 	if _, err := c.etcd.Revoke(within(t), first.lease); err != nil { // as a lease that lapses
