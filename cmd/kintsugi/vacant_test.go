@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/role"
@@ -108,4 +110,32 @@ func TestProcessesThatNobodyNumbersTakeAnyPlace(t *testing.T) {
 		ends(p, exitDone)
 	}
 	must(t, "checkpoint", "verify", filepath.Join(dir, "store"))
+}
+
+// The terms of a run may change while a spare waits: what it has met is over, and the same name is
+// another run's.
+func TestASpareWithOtherTermsThanTheRunHasByNowTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	endpoint, client := newEtcd(t)
+	place, err := client.Register(t.Context(), etcd.Worker, 0, role.WorkerValue{}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spare := start(t, "XDG_RUNTIME_DIR="+t.TempDir(), "worker", "--model", "qp", "--workers", "1", "--index", "auto", "--etcd", endpoint)
+	eventually(t, "the spare waits", func() bool {
+		hosts, err := client.Waiting(t.Context(), etcd.Worker)
+		return err == nil && len(hosts) == 1
+	})
+	if _, err := client.PutView(t.Context(), 0, kintsugi.View{Number: 1, Terms: kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := place.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := spare.wait(); r.status != exitConfig || !strings.Contains(r.stderr, "this worker has a model with fingerprint") {
+		t.Errorf("it ends with status %d:\n%s", r.status, r.stderr)
+	}
+	if members, err := client.Members(t.Context(), etcd.Worker); len(members) > 0 || err != nil {
+		t.Errorf("%v are there: %v", members, err)
+	}
 }

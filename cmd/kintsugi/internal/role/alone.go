@@ -78,17 +78,23 @@ func (p *Process) Meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 	if err != nil {
 		return nil, err
 	}
-	v, _, err := client.View(ctx)
-	if err == nil && v != nil {
-		if err = terms.Agree(who, v.Terms, "the run"); err != nil { // and will not tomorrow
-			err = fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
-		}
-	}
-	if err != nil {
+	if err := agree(ctx, client, who, terms); err != nil {
 		client.Close()
 		return nil, err
 	}
 	return client, nil
+}
+
+// agree returns an error if the run has other terms, as far as it has begun.
+func agree(ctx context.Context, client *etcd.Client, who string, terms kintsugi.Terms) error {
+	v, _, err := client.View(ctx)
+	if err != nil || v == nil {
+		return err
+	}
+	if err := terms.Agree(who, v.Terms, "the run"); err != nil { // and will not tomorrow
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	return nil
 }
 
 // inPlace calls work until it ends, or until a later process has taken the place, which is an

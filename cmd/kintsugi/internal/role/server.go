@@ -104,7 +104,7 @@ func runServer(ctx context.Context, p *Process) error {
 		return err
 	}
 	var value ServerValue
-	place, err := p.take(ctx, client, etcd.Server, p.Servers, func(index uint32) any {
+	place, err := p.take(ctx, client, etcd.Server, p.Servers, prob.Terms(), func(index uint32) any {
 		value = ServerValue{Address: address, Terms: prob.Terms(), Holds: p.holds(outside, prob, index, schedule.Rule)}
 		return value
 	})

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
@@ -70,8 +71,9 @@ var errLost = errors.New("another process has taken the place of this one, which
 const returnGrace = 2 * time.Second
 
 // take fills the place of --index. With auto it fills any of the given number of places, and waits
-// for one if it must. It returns neither a place nor an error if the run ends first.
-func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind, places int, value func(index uint32) any) (*etcd.Registration, error) {
+// for one if it must: terms are those on which it met the run, which may have begun anew meanwhile. It
+// returns neither a place nor an error if the run ends first.
+func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind, places int, terms kintsugi.Terms, value func(index uint32) any) (*etcd.Registration, error) {
 	if !p.Any {
 		return client.Register(ctx, kind, uint32(p.Index), value(uint32(p.Index)), Lease)
 	}
@@ -96,6 +98,11 @@ func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind,
 		}
 		return nil, nil
 	}
+	if err == nil {
+		if err = agree(ctx, client, "this "+string(kind), terms); err != nil {
+			p.leave(place)
+		}
+	}
 	if err != nil {
 		end()
 		return nil, err
@@ -107,10 +114,10 @@ func (p *Process) take(ctx context.Context, client *etcd.Client, kind etcd.Kind,
 	return place, nil
 }
 
-// localRank is the number of a process among those of its role and run on this host that take any place:
-// the lowest that no other has, which the kernel's lock on a file says. GPUs are given out by it. The
-// file holds the place that its last process had, as whoever has the lock now is that one's next
-// life.
+// localRank is the number of a process among those of its role and run on this host that take any
+// place: the lowest that no other has, which the kernel's lock on a file says. GPUs are given out by
+// it. The file holds the place that its last process had, as whoever has the lock now is that one's
+// next life.
 type localRank struct {
 	number int
 	file   *os.File

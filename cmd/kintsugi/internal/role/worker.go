@@ -92,7 +92,7 @@ func runWorker(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer client.Close()
-	place, err := p.take(ctx, client, etcd.Worker, p.Workers, func(uint32) any { return WorkerValue{PID: os.Getpid()} })
+	place, err := p.take(ctx, client, etcd.Worker, p.Workers, prob.Terms(), func(uint32) any { return WorkerValue{PID: os.Getpid()} })
 	if place == nil {
 		return err
 	}
