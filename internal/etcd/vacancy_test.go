@@ -160,7 +160,7 @@ func TestAPlaceIsEmptyOnceItsLeaseHasLapsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := make(chan bool, 1)
-	waits := anyPlace(t, c, Vacancy{Places: 1, Full: func() { full <- true }}, time.Second)
+	waits := anyPlace(t, c, Vacancy{Places: 1, Grace: 200 * time.Millisecond, Full: func() { full <- true }}, time.Second)
 	isFull(t, full)
 	die()
 	await(t, dead.Changes(), "the end of the dead", func(s Status) bool { return s.State == Closed })
@@ -175,15 +175,18 @@ func TestAPlaceThatMayOnlySeemEmptyIsLeftToItsProcess(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)
 	first, full := register(t, c, Worker, 0, 3*time.Second), make(chan bool, 1)
-	waits := anyPlace(t, c, Vacancy{Places: 1, Grace: time.Minute, Full: func() { full <- true }}, time.Minute)
+	if r := placed(t, anyPlace(t, c, Vacancy{Places: 2, Grace: time.Minute}, time.Minute)); r.Index() != 1 {
+		t.Errorf("beside worker/0 there is worker/%d", r.Index()) // where nobody ever was, at once
+	}
+	waits := anyPlace(t, c, Vacancy{Places: 2, Grace: time.Minute, Full: func() { full <- true }}, time.Minute)
 	isFull(t, full)
 	members := c.WatchMembers(within(t), Worker)
-	await(t, members, "the first life", present("worker/0@1"))
+	await(t, members, "the first life", present("worker/0@1", "worker/1@1"))
 	if _, err := c.etcd.Revoke(within(t), first.lease); err != nil { // as a lease that lapses
 		t.Fatal(err)
 	}
 	back := await(t, first.Changes(), "its return", func(s Status) bool { return s.State == Held && s.Lapses == 1 })
-	await(t, members, "the first life again", present("worker/0@1"))
+	await(t, members, "the first life again", present("worker/0@1", "worker/1@1"))
 	if err := first.Leave(within(t)); err != nil {
 		t.Fatal(err)
 	}
