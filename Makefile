@@ -228,7 +228,7 @@ survive: build ## kill 200 servers of chains of 2 and of 3, time failovers, wait
 	bin/kintsugi bench kills --kills 100 --seed 4 --recovery chain --only server --servers 3 -- --replicas 3
 	bin/kintsugi bench failover
 	bin/kintsugi bench alarms
-	$(GO) test ./cmd/kintsugi -count 1 -v -run 'HostsThatAreCutOff|WorkersSeeOfProcesses|AHeadThatHangs' -args -cuts
+	$(GO) test ./cmd/kintsugi -count 1 -v -run 'HostsThatAreCutOff|HostThatIsCutOff|WorkersSeeOfProcesses|AHeadThatHangs' -args -cuts
 
 .PHONY: proto
 proto: ## check proto/ and regenerate its Go code; the first run builds buf, about two minutes
