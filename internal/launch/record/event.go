@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -366,6 +367,9 @@ func parseEvent(line []byte) (Event, error) {
 	}
 	if err := json.Unmarshal(line, e); err != nil {
 		return nil, fmt.Errorf("%s event: %w", head.Kind, err)
+	}
+	if s, ok := e.(*Step); ok && s.Step == 0 { // the one before it would be 2⁶⁴ − 1
+		return nil, errors.New("step event: steps are counted from 1")
 	}
 	return e, nil
 }

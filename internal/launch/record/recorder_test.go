@@ -389,6 +389,12 @@ func FuzzEvents(f *testing.F) {
 {"kind":"view","line":3,"restored_step":9223372036854775807}
 {"kind":"step","line":3,"step":0}
 `))
+	f.Add([]byte(`{"kind":"step","line":1,"step":1}
+{"kind":"failure","part":"server/0"}
+{"kind":"view","line":2}
+{"kind":"step","seconds":1,"line":2}
+{"kind":"partial","part":"server/0"}
+`))
 	f.Fuzz(func(t *testing.T, lines []byte) {
 		run := &Run{account: &Account{}}
 		if err := run.readEvents(bytes.NewReader(lines)); err != nil {

@@ -186,7 +186,7 @@ func (u *usage) usual(before float64) float64 {
 func (u *usage) of(s *Summary) cost.Usage {
 	lagging := 0.0
 	if s.Steps > 0 {
-		perStep := max(0, s.WallSeconds-s.OutageSeconds) / float64(s.Steps+s.ReworkSteps)
+		perStep := max(0, s.WallSeconds-s.OutageSeconds) / (float64(s.Steps) + float64(s.ReworkSteps))
 		for _, f := range s.Failures {
 			if f.PartialRework.Known() {
 				lagging += max(0, float64(f.PartialRework)) * perStep
