@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
@@ -145,11 +143,4 @@ func (cfg *AccuracyConfig) run(ctx context.Context, model string, seed int) (rec
 		return record.Summary{}, err
 	}
 	return run.Summary, nil
-}
-
-// meanDeviation returns the mean and the sample standard deviation, which is unknown if there are
-// fewer than two values.
-func meanDeviation(x []float64) (mean float64, deviation record.Number) {
-	mean, d := stat.MeanStdDev(x, nil)
-	return mean, record.Number(d)
 }

@@ -1,10 +1,14 @@
 package bench
 
 import (
+	_ "embed" // for codecs.html
 	"fmt"
 	"math"
 	"slices"
 )
+
+//go:embed codecs.html
+var codecsPageText string
 
 // WriteCodecs writes table.json and report.html to a folder and returns the path of the page.
 func WriteCodecs(dir string, about Experiment, rows []CodecsRow) (page string, err error) {
@@ -12,7 +16,7 @@ func WriteCodecs(dir string, about Experiment, rows []CodecsRow) (page string, e
 		Experiment
 		Rows []CodecsRow `json:"rows"`
 	}{about, rows}
-	return writeExperiment(dir, "codecs.html", table, codecsPage(about, rows))
+	return writeExperiment(dir, codecsPageText, table, codecsPage(about, rows))
 }
 
 // codecsView is the data of codecs.html.
@@ -37,20 +41,6 @@ type codecsCurve struct {
 	Smaller float64
 	Percent float64
 }
-
-type codecsTick struct {
-	At    float64
-	Label string
-}
-
-// Colours that people with colour blindness can distinguish (Okabe and Ito 2008), and two more.
-var codecsColours = []string{"#444444", "#0072b2", "#56b4e9", "#009e73", "#7bc8a4", "#d55e00", "#f0b088", "#cc79a7", "#e6bcd6", "#b8860b"}
-
-// Coordinates of a panel's plot.
-const (
-	plotLeft, plotRight = 60.0, 760.0
-	plotTop, plotBottom = 14.0, 330.0
-)
 
 func codecsPage(about Experiment, rows []CodecsRow) codecsView {
 	v := codecsView{About: about}
@@ -98,20 +88,3 @@ func newCodecsPanel(rows []CodecsRow) codecsPanel {
 
 // wrong returns the error rate on the test set, but at least 1e-4, since 0 has no logarithm.
 func wrong(m CodecsMoment) float64 { return max(1e-4, 1-m.Accuracy) }
-
-// logScale maps [lo, hi] to [from, to] logarithmically.
-func logScale(lo, hi, from, to float64) func(float64) float64 {
-	return func(v float64) float64 { return from + math.Log(v/lo)/math.Log(hi/lo)*(to-from) }
-}
-
-// ticks returns the products of powers of ten and steps that lie in [lo, hi].
-func ticks(lo, hi float64, steps []float64) (list []float64) {
-	for power := math.Pow(10, math.Floor(math.Log10(lo))); power <= hi; power *= 10 {
-		for _, s := range steps {
-			if v := s * power; v >= lo && v <= hi {
-				list = append(list, v)
-			}
-		}
-	}
-	return list
-}

@@ -83,7 +83,7 @@ func (c *claims) ratios() {
 				"worst %.2f, %s", known(w.Ratio), w.cell())
 		}
 	}
-	c.add("in the median cell at most 1.05", middle(all) <= 1.05, "%.3f, of %d cells", middle(all), len(all))
+	c.add("in the median cell at most 1.05", median(all) <= 1.05, "%.3f, of %d cells", median(all), len(all))
 }
 
 // rivals compares dbw with the other controllers, and lists where they win.
@@ -111,11 +111,11 @@ func (c *claims) rivals() {
 				wins = append(wins, fmt.Sprintf("%s (%.2f, dbw %.2f)", r.cell(), known(r.Ratio), known(own[i].Ratio)))
 			}
 		}
-		measured := fmt.Sprintf("%.3f, %s %.3f; worst %.2f, %s %.2f", middle(mine), name, middle(theirs), slices.Max(mine), name, worst)
+		measured := fmt.Sprintf("%.3f, %s %.3f; worst %.2f, %s %.2f", median(mine), name, median(theirs), slices.Max(mine), name, worst)
 		if len(wins) > 0 {
 			measured += fmt.Sprintf("; by more than 3 %% it wins in %d of %d cells: %s", len(wins), len(mine), strings.Join(wins, ", "))
 		}
-		c.add("in the median cell dbw is no slower than "+name, middle(mine) <= middle(theirs), "%s", measured)
+		c.add("in the median cell dbw is no slower than "+name, median(mine) <= median(theirs), "%s", measured)
 	}
 }
 

@@ -165,7 +165,7 @@ func (s *sweep) slowed(w *workload, controller string, x situation) (DBWSlowdown
 		settled = max(settled, settles(points[at:], s.cfg.Workers/2))
 	}
 	r.Seconds, r.Settled = record.Number(mean(seconds)), record.Number(settled)
-	r.Before, r.After = record.Number(middle(before)), record.Number(middle(after))
+	r.Before, r.After = record.Number(median(before)), record.Number(median(after))
 	return r, nil
 }
 

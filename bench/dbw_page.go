@@ -1,10 +1,14 @@
 package bench
 
 import (
+	_ "embed" // for dbw.html
 	"fmt"
 	"slices"
 	"strings"
 )
+
+//go:embed dbw.html
+var dbwPageText string
 
 // WriteDBW writes table.json and report.html to a folder and returns the path of the page.
 func WriteDBW(dir string, about Experiment, result *DBWResult) (page string, err error) {
@@ -12,7 +16,7 @@ func WriteDBW(dir string, about Experiment, result *DBWResult) (page string, err
 		Experiment
 		*DBWResult
 	}{about, result}
-	return writeExperiment(dir, "dbw.html", table, dbwPage(about, result))
+	return writeExperiment(dir, dbwPageText, table, dbwPage(about, result))
 }
 
 // dbwView is the data of dbw.html.

@@ -94,7 +94,7 @@ func (e *DBWEstimate) conclude() {
 		estimates, truths = estimates+l.Estimate, truths+l.Truth
 		errors = append(errors, math.Abs(l.Estimate-l.Truth)/max(l.Truth, 1e-12))
 	}
-	e.Bias, e.Error = record.Number(estimates/truths-1), record.Number(middle(errors))
+	e.Bias, e.Error = record.Number(estimates/truths-1), record.Number(median(errors))
 }
 
 // DBWCost is the time of the controller per step, including its input.

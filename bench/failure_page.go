@@ -1,12 +1,16 @@
 package bench
 
 import (
+	_ "embed" // for failure.html
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
+
+//go:embed failure.html
+var failurePageText string
 
 // WriteFailure writes table.json and report.html to a folder and returns the path of the page.
 func WriteFailure(dir string, about Experiment, cfg *FailureConfig, rows []FailureRow, tables []Table) (page string, err error) {
@@ -23,7 +27,7 @@ func WriteFailure(dir string, about Experiment, cfg *FailureConfig, rows []Failu
 	for _, g := range failureGroups(rows) {
 		view.Groups = append(view.Groups, failureGroup{Title: groupTitle(g[0]), Figures: failureFigures(g)})
 	}
-	return writeExperiment(dir, "failure.html", table, view)
+	return writeExperiment(dir, failurePageText, table, view)
 }
 
 // failureView is the data of failure.html.

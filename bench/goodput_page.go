@@ -1,6 +1,7 @@
 package bench
 
 import (
+	_ "embed" // for goodput.html
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
+
+//go:embed goodput.html
+var goodputPageText string
 
 // GoodputPicture is the file name of the picture in the folder of the experiment.
 const GoodputPicture = "goodput.svg"
@@ -19,7 +23,7 @@ func WriteGoodput(dir string, about Experiment, cfg *GoodputConfig, rows []Goodp
 		Rows []GoodputRow `json:"rows"`
 	}{about, rows}
 	view := goodputView{About: about, Settings: goodputFooter(cfg, rows) + ".", Picture: GoodputPicture, Tables: []Table{GoodputTable(rows)}}
-	if page, err = writeExperiment(dir, "goodput.html", table, view); err != nil {
+	if page, err = writeExperiment(dir, goodputPageText, table, view); err != nil {
 		return "", err
 	}
 	return page, WritePicture(filepath.Join(dir, GoodputPicture), cfg, rows)

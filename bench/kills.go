@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
@@ -212,12 +211,6 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	}
 	return rows
 }
-
-// stuckAfter is the limit on the time of a run. An undisturbed run takes a few seconds: one that
-// has not ended by then never will.
-const stuckAfter = 5 * time.Minute
-
-var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
 
 // killed is the result of a run.
 type killed struct {

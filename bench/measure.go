@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -151,18 +150,4 @@ func (t *Timed) row() Row {
 		r.BytesRatio = float64(v.Bytes) / float64(t.Bytes) * elements
 	}
 	return r
-}
-
-// quartiles returns the interpolated quartiles of x, which must not be empty.
-func quartiles(x []float64) (lower, median, upper float64) {
-	x = slices.Sorted(slices.Values(x))
-	at := func(p float64) float64 {
-		whole, part := math.Modf(p * float64(len(x)-1))
-		i := int(whole)
-		if i+1 == len(x) {
-			return x[i]
-		}
-		return x[i] + part*(x[i+1]-x[i])
-	}
-	return at(0.25), at(0.5), at(0.75)
 }

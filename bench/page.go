@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"embed"
+	_ "embed" // for parts.html
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -21,23 +21,23 @@ type Experiment struct {
 	Time    time.Time `json:"time"`
 }
 
-//go:embed *.html
-var pages embed.FS
+//go:embed parts.html
+var parts string // what the pages of all experiments begin with
 
-// writeExperiment writes table.json, and report.html from the template of the given name, to a
-// folder. It returns the path of the page.
-func writeExperiment(dir, name string, table, view any) (page string, err error) {
+// writeExperiment writes table.json, and report.html from a template, to a folder. It returns the
+// path of the page.
+func writeExperiment(dir, text string, table, view any) (page string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)
 	}
-	text, err := json.MarshalIndent(table, "", "  ")
+	rows, err := json.MarshalIndent(table, "", "  ")
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "table.json"), append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "table.json"), append(rows, '\n'), 0o644); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)
 	}
-	t, err := template.ParseFS(pages, name, "parts.html")
+	t, err := template.Must(template.New("parts").Parse(parts)).New("page").Parse(text)
 	if err != nil {
 		return "", err
 	}

@@ -1,9 +1,13 @@
 package bench
 
 import (
+	_ "embed" // for rates.html
 	"fmt"
 	"math"
 )
+
+//go:embed rates.html
+var ratesPageText string
 
 // WriteRates writes table.json and report.html to a folder and returns the path of the page.
 func WriteRates(dir string, about Experiment, row RatesRow) (page string, err error) {
@@ -11,7 +15,7 @@ func WriteRates(dir string, about Experiment, row RatesRow) (page string, err er
 		Experiment
 		Rows []RatesRow `json:"rows"`
 	}{about, []RatesRow{row}}
-	return writeExperiment(dir, "rates.html", table, newRatesView(about, row))
+	return writeExperiment(dir, ratesPageText, table, newRatesView(about, row))
 }
 
 // ratesView is the data of rates.html.

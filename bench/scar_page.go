@@ -1,11 +1,15 @@
 package bench
 
 import (
+	_ "embed" // for scar.html
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 )
+
+//go:embed scar.html
+var scarPageText string
 
 // WriteScar writes table.json and report.html to a folder and returns the path of the page. bound may be nil.
 func WriteScar(dir string, about Experiment, rows []ScarRow, bound *ScarBound) (page string, err error) {
@@ -14,7 +18,7 @@ func WriteScar(dir string, about Experiment, rows []ScarRow, bound *ScarBound) (
 		Rows  []ScarRow  `json:"rows"`
 		Bound *ScarBound `json:"bound,omitempty"`
 	}{about, rows, bound}
-	return writeExperiment(dir, "scar.html", table, scarPage(about, rows, bound))
+	return writeExperiment(dir, scarPageText, table, scarPage(about, rows, bound))
 }
 
 // scarView is the data of scar.html.

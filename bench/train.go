@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -145,11 +142,6 @@ func (cfg *TrainConfig) copies() float64 {
 	return median(seconds)
 }
 
-func median(x []float64) float64 {
-	x = slices.Sorted(slices.Values(x))
-	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
-}
-
 // warmUp is the share of a cluster's steps that is not measured, while processes are still
 // starting and generate their data.
 const warmUp = 0.4
@@ -168,40 +160,6 @@ func (cfg *TrainConfig) cluster(ctx context.Context, flags []string) (float64, e
 	}
 	a, b := run.Steps[first], run.Steps[len(run.Steps)-1]
 	return float64(len(run.Steps)-1-first) / (b.Seconds - a.Seconds), nil
-}
-
-// runTrain runs kintsugi train with the given flags in a temporary folder, and returns its record.
-func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, error) {
-	return runTrainAnd(ctx, binary, flags, nil)
-}
-
-// runTrainAnd is runTrain, but calls look with the ended process and the folder of the run before
-// it removes the folder.
-func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string, process *os.ProcessState) error) (*record.Run, error) {
-	dir, err := os.MkdirTemp("", "kintsugi-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, "run")
-	c, err := startTrain(binary, out, flags)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.wait(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", c, err, c.printed.Bytes())
-	}
-	if look != nil {
-		if err := look(out, c.cmd.ProcessState); err != nil {
-			return nil, err
-		}
-	}
-	return record.ReadRun(out)
-}
-
-// startTrain starts kintsugi train with the given flags and the folder out.
-func startTrain(binary, out string, flags []string) (*child, error) {
-	return startChild(binary, append([]string{"train", "--out", out, "--log-level", "error"}, flags...)...)
 }
 
 // Loop makes the given number of the same steps in this process, from the initial parameters. It

@@ -1,0 +1,51 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// runTrain runs kintsugi train with the given flags in a temporary folder, and returns its record.
+func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, error) {
+	return runTrainAnd(ctx, binary, flags, nil)
+}
+
+// runTrainAnd is runTrain, but calls look with the ended process and the folder of the run before
+// it removes the folder.
+func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string, process *os.ProcessState) error) (*record.Run, error) {
+	dir, err := os.MkdirTemp("", "kintsugi-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "run")
+	c, err := startTrain(binary, out, flags)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.wait(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", c, err, c.printed.Bytes())
+	}
+	if look != nil {
+		if err := look(out, c.cmd.ProcessState); err != nil {
+			return nil, err
+		}
+	}
+	return record.ReadRun(out)
+}
+
+// startTrain starts kintsugi train with the given flags and the folder out.
+func startTrain(binary, out string, flags []string) (*child, error) {
+	return startChild(binary, append([]string{"train", "--out", out, "--log-level", "error"}, flags...)...)
+}
+
+// stuckAfter is the limit on the time of a run. An undisturbed run takes a few seconds: one that
+// has not ended by then never will.
+const stuckAfter = 5 * time.Minute
+
+var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
