@@ -244,12 +244,3 @@ func (cfg *CodecsConfig) fp32Bytes(l *kintsugi.Layout) uint64 {
 	frames := transport.Frames(l, l.Split(1)[0])
 	return uint64(cfg.Steps) * uint64(cfg.Workers) * uint64(4*l.Values+len(frames)*transport.HeaderBytes)
 }
-
-// Bytes formats a number of bytes.
-func Bytes(b float64) string {
-	unit := 0
-	for ; b >= 1000 && unit < 4; unit++ {
-		b /= 1000
-	}
-	return fmt.Sprintf("%.3g %s", b, []string{"B", "kB", "MB", "GB", "TB"}[unit])
-}

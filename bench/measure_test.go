@@ -57,18 +57,3 @@ func TestInterleaveAlternatesTheOrder(t *testing.T) {
 		t.Error("an interrupted measurement has rows")
 	}
 }
-
-// One run says nothing about how far apart runs are.
-func TestOneRunHasNoDeviation(t *testing.T) {
-	if mean, deviation := meanDeviation([]float64{0.9}); mean != 0.9 || deviation.Known() {
-		t.Errorf("one value has a mean of %v ± %v", mean, deviation)
-	}
-	if mean, deviation := meanDeviation([]float64{1, 2, 3}); mean != 2 || deviation != 1 {
-		t.Errorf("1, 2 and 3 have a mean of %v ± %v", mean, deviation)
-	}
-	rows := []CodecsRow{{Codec: "fp32", Accuracy: []float64{0.5}}, {Codec: "int8", Accuracy: []float64{0.75}}, {Codec: "int8", Data: "other", Accuracy: []float64{0.5}}}
-	compare(rows)
-	if rows[0].Points != 0 || rows[1].Points != 25 || rows[1].PointsError.Known() || rows[2].Points.Known() {
-		t.Errorf("of one seed, and without fp32 to compare with: %+v", rows)
-	}
-}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
@@ -49,3 +51,13 @@ func startTrain(binary, out string, flags []string) (*child, error) {
 const stuckAfter = 5 * time.Minute
 
 var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
+
+// replicated splits chain:R and gold:R into the recovery and R. Other recoveries are returned
+// unchanged, with 0.
+func replicated(recovery string) (name string, replicas int) {
+	name, option, _ := strings.Cut(recovery, ":")
+	if n, err := strconv.Atoi(option); err == nil && n > 0 && (name == "chain" || name == "gold") {
+		return name, n
+	}
+	return recovery, 0
+}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
@@ -123,16 +122,6 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 		}
 	}
 	return rows
-}
-
-// replicated splits chain:R and gold:R into the recovery and R. Other recoveries are returned
-// unchanged, with 0.
-func replicated(recovery string) (name string, replicas int) {
-	name, option, _ := strings.Cut(recovery, ":")
-	if n, err := strconv.Atoi(option); err == nil && n > 0 && (name == "chain" || name == "gold") {
-		return name, n
-	}
-	return recovery, 0
 }
 
 // serversOf returns the number of servers that a recovery needs for its default number of replicas.
