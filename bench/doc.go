@@ -1,5 +1,9 @@
-// Package bench measures the whole system. Each file answers one question, which stands at its
-// beginning together with a baseline and a claim that could be false. Baseline and claim are
-// measured in one run, interleaved, so that a busy machine slows both. The commands bench,
-// reproduce and tune of cmd/kintsugi run the measurements.
+// Package bench is what all measurements of the system have in common: operations measured in
+// rounds, one after the other, so that a busy machine slows all of them; statistics; and progress.
+//
+// The measurements are packages below it. Each asks a question, which stands at its beginning,
+// together with a baseline and a claim that could be false:
+// [github.com/kintsugi-ml/kintsugi/bench/machine] of one machine,
+// [github.com/kintsugi-ml/kintsugi/bench/cluster] of runs, and others of a single subject. The
+// commands bench, reproduce and tune of cmd/kintsugi run them.
 package bench

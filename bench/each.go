@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// each calls f for 0 … n−1, up to threads calls at the same time. It starts no more calls after the
+// Each calls f for 0 … n−1, up to threads calls at the same time. It starts no more calls after the
 // first error, which it returns, or when ctx has ended.
-func each(ctx context.Context, threads, n int, f func(ctx context.Context, i int) error) error {
+func Each(ctx context.Context, threads, n int, f func(ctx context.Context, i int) error) error {
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, threads))
 	for i := 0; i < n && running.Err() == nil; i++ {
@@ -29,32 +29,32 @@ func each(ctx context.Context, threads, n int, f func(ctx context.Context, i int
 	return ctx.Err()
 }
 
-// countdown reports how many of a number of runs are finished, and how long the rest takes at the
+// Countdown reports how many of a number of runs are finished, and how long the rest takes at the
 // same rate.
-type countdown struct {
+type Countdown struct {
 	to    io.Writer
 	of    int
 	start time.Time
-	share bool // report the finished share instead of the number of runs
+	Share bool // report the finished share instead of the number of runs
 
 	mu   sync.Mutex
 	done int
 }
 
-func newCountdown(to io.Writer, of int) *countdown {
-	return &countdown{to: to, of: of, start: time.Now()}
+func NewCountdown(to io.Writer, of int) *Countdown {
+	return &Countdown{to: to, of: of, start: time.Now()}
 }
 
 // ended notes the end of the run that text describes.
-func (c *countdown) ended(text string) { c.advanced(1, text) }
+func (c *Countdown) Ended(text string) { c.Advanced(1, text) }
 
 // advanced notes the end of what text describes, which counts as by runs.
-func (c *countdown) advanced(by int, text string) {
+func (c *Countdown) Advanced(by int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done += by
 	left := time.Duration(float64(time.Since(c.start)) / float64(c.done) * float64(c.of-c.done))
-	if c.share {
+	if c.Share {
 		fmt.Fprintf(c.to, "%s (%d %%, %v left)\n", text, 100*c.done/c.of, left.Round(time.Second))
 		return
 	}

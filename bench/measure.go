@@ -127,7 +127,7 @@ func (t *Timed) measure(times int) float64 {
 // row fills in the measured fields.
 func (t *Timed) row() Row {
 	r := t.Row
-	r.SecondsLow, r.Seconds, r.SecondsHigh = quartiles(t.seconds)
+	r.SecondsLow, r.Seconds, r.SecondsHigh = Quartiles(t.seconds)
 	r.GBPerS = float64(r.Bytes) / r.Seconds / 1e9
 	rounds := len(t.seconds)
 	if t.Bound != nil {
@@ -136,16 +136,16 @@ func (t *Timed) row() Row {
 			bounds[i] = t.Bound(i)
 			fractions[i] = bounds[i] / t.seconds[i]
 		}
-		_, bound, _ := quartiles(bounds)
+		_, bound, _ := Quartiles(bounds)
 		r.BoundGBPerS = float64(r.Bytes) / bound / 1e9
-		_, r.Fraction, _ = quartiles(fractions)
+		_, r.Fraction, _ = Quartiles(fractions)
 	}
 	if v := t.Over; v != nil {
 		ratios, elements := make([]float64, rounds), float64(t.Elements)/float64(v.Elements)
 		for i := range rounds {
 			ratios[i] = v.seconds[i] / t.seconds[i] * elements
 		}
-		r.RatioLow, r.Ratio, r.RatioHigh = quartiles(ratios)
+		r.RatioLow, r.Ratio, r.RatioHigh = Quartiles(ratios)
 		r.Versus = v.Variant + " " + v.DType
 		r.BytesRatio = float64(v.Bytes) / float64(t.Bytes) * elements
 	}

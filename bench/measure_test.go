@@ -14,7 +14,7 @@ func TestQuartilesAreInterpolated(t *testing.T) {
 		{[]float64{5, 1, 4, 2, 3}, []float64{2, 3, 4}},
 		{[]float64{8, 1, 4, 2}, []float64{1.75, 3, 5}},
 	} {
-		lower, median, upper := quartiles(test.x)
+		lower, median, upper := Quartiles(test.x)
 		if got := []float64{lower, median, upper}; !slices.Equal(got, test.want) {
 			t.Errorf("quartiles of %v are %v, want %v", test.x, got, test.want)
 		}

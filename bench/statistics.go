@@ -9,18 +9,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// mean returns the mean, which is NaN if there are no values.
-func mean(x []float64) float64 { return stat.Mean(x, nil) }
+// Mean returns the mean, which is NaN if there are no values.
+func Mean(x []float64) float64 { return stat.Mean(x, nil) }
 
-// meanDeviation returns the mean and the sample standard deviation, which is unknown if there are
+// MeanDeviation returns the mean and the sample standard deviation, which is unknown if there are
 // fewer than two values.
-func meanDeviation(x []float64) (mean float64, deviation record.Number) {
+func MeanDeviation(x []float64) (mean float64, deviation record.Number) {
 	mean, d := stat.MeanStdDev(x, nil)
 	return mean, record.Number(d)
 }
 
-// median returns the median, which is NaN if there are no values.
-func median(x []float64) float64 {
+// Median returns the median, which is NaN if there are no values.
+func Median(x []float64) float64 {
 	if len(x) == 0 {
 		return math.NaN()
 	}
@@ -28,8 +28,8 @@ func median(x []float64) float64 {
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
 }
 
-// quartiles returns the interpolated quartiles of x, which must not be empty.
-func quartiles(x []float64) (lower, median, upper float64) {
+// Quartiles returns the interpolated quartiles of x, which must not be empty.
+func Quartiles(x []float64) (lower, median, upper float64) {
 	x = slices.Sorted(slices.Values(x))
 	at := func(p float64) float64 {
 		whole, part := math.Modf(p * float64(len(x)-1))

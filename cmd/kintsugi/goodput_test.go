@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/goodput"
 )
 
 // Servers of a real run die at drawn times, and the table says how much of the useful steps of an
@@ -21,7 +21,7 @@ func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 	printed := must(t, "bench", "goodput", "--model", "qp:dimension=4000,condition=30,noise=0.1", "--recoveries", "chain", "--mtbf", "400ms", "--rounds", "1", "--warm-up", "2s",
 		"--for", "1s", "--down", "200ms", "--tail", "1s", "--gradient-time", "5ms", "--servers", "2", "--workers", "2", "--seed", "3", "--out", out, "--picture", picture, "--format", "json",
 		"--", "--blas", "gonum")
-	var rows []bench.GoodputRow
+	var rows []goodput.Row
 	if err := json.Unmarshal([]byte(printed), &rows); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
@@ -172,7 +173,7 @@ func TestTrainingIsMeasuredOnTheGPU(t *testing.T) {
 	if !emulate.OnGPU() {
 		args = append(args, "--workers", "1", "--servers", "1", "--steps", "10")
 	}
-	var rows []bench.TrainRow
+	var rows []cluster.TrainRow
 	if err := json.Unmarshal([]byte(must(t, args...)), &rows); err != nil {
 		t.Fatal(err)
 	}

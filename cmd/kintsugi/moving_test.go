@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 )
 
 // One of three servers is killed and never returns. Its shard moves to another server, as it was
@@ -31,7 +31,7 @@ func TestAServerThatNeverReturnsIsNotWaitedFor(t *testing.T) {
 	if !slices.Equal(v.Heads, []uint32{0, 2, 2}) || !strings.Contains(v.Reason, "server/1 has been away for 100ms; shard 1 is lost") {
 		t.Errorf("the last view is %+v", v)
 	}
-	if kept, touched, err := bench.Survivors(dir); kept != 2 || touched != 0 || err != nil {
+	if kept, touched, err := cluster.Survivors(dir); kept != 2 || touched != 0 || err != nil {
 		t.Errorf("%d shards have outlived the line, %d of them touched, %v; want 2, untouched", kept, touched, err)
 	}
 	if want := "it stayed away: shard 1 to server/2"; !strings.Contains(out, want) {

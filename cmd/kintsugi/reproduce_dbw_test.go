@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/quota"
 )
 
 // The command writes both files, and prints the rows that are in them.
@@ -16,14 +16,14 @@ func TestReproduceDBW(t *testing.T) {
 	notUnderRace(t)
 	dir := newDir(t)
 	out := must(t, "reproduce", "dbw", "--data", "digits", "--workers", "4", "--batches", "8", "--quotas", "1,2,4", "--seeds", "1", "--steps", "20", "--format", "json", "--out", dir)
-	var rows []bench.DBWRow
+	var rows []quota.Row
 	if err := json.Unmarshal([]byte(out), &rows); err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) != 2*4*6 || rows[0].Controller != "dbw" || rows[0].Data != "digits" || rows[0].Workers != 4 || !rows[0].Ratio.Known() {
 		t.Errorf("%d rows, the first is %+v", len(rows), rows[0])
 	}
-	var table bench.DBWResult
+	var table quota.Result
 	text, err := os.ReadFile(filepath.Join(dir, "table.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &table)

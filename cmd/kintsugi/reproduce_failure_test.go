@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/failure"
 )
 
 // Real processes are killed with SIGKILL. Results that exist are not made again. Where the first
@@ -21,7 +21,7 @@ func TestReproduceFailure(t *testing.T) {
 	dir := newDir(t)
 	args := []string{"reproduce", "failure", "--quick", "--presets", "stateless/async,checkpoint:shipped", "--models", "mlr", "--kills", "2", "--updates", "60",
 		"--kill-at", "25,45", "--save-every", "10", "--outage", "1s", "--gradient-time", "10ms", "--format", "json", "--out", dir}
-	var rows []bench.FailureRow
+	var rows []failure.Row
 	if err := json.Unmarshal([]byte(must(t, args...)), &rows); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/partial"
 )
 
 // The command writes both files, and prints the rows that are in them.
@@ -15,7 +15,7 @@ func TestReproduceScar(t *testing.T) {
 	dir := newDir(t)
 	out := must(t, "reproduce", "scar", "--workloads", "qp", "--strategies", "full,partial,priority:1/8", "--lost", "1/2,0.75", "--periods", "8",
 		"--trials", "3", "--seeds", "1", "--format", "json", "--out", dir)
-	var rows []bench.ScarRow
+	var rows []partial.Row
 	if err := json.Unmarshal([]byte(out), &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +23,8 @@ func TestReproduceScar(t *testing.T) {
 		t.Errorf("%+v", rows)
 	}
 	var table struct {
-		Rows  []bench.ScarRow
-		Bound bench.ScarBound
+		Rows  []partial.Row
+		Bound partial.Bound
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "table.json"))
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
@@ -108,7 +108,7 @@ func checkCounts(f *pflag.FlagSet) (err error) {
 }
 
 func benchKillsCommand() *cobra.Command {
-	cfg, format := bench.KillsConfig{}, ""
+	cfg, format := cluster.KillsConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "kills [-- FLAGS OF TRAIN]", Short: "Kill a process in every state and compare the runs with calm ones",
 		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar --servers 4 --only server\n  kintsugi bench kills --kills 50 --recovery stateless\n  kintsugi bench kills --kills 40 --recovery chain --only server\n  kintsugi bench kills --kills 40 --recovery chain --servers 3 --only server -- --replicas 3\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
@@ -131,7 +131,7 @@ func benchKillsCommand() *cobra.Command {
 			cfg.Exact = protects.Outside || protects.Replicas > 1 && protects.Copies == 0
 			cfg.Partial = (protects.Running != nil || protects.Copies > 0) && !cfg.Exact
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
-			rows, err := bench.Kills(cmd.Context(), cfg)
+			rows, err := cluster.Kills(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -144,25 +144,25 @@ func benchKillsCommand() *cobra.Command {
 					kept, touched = kept+r.Kept, touched+r.Touched
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
-				runs, foretold, told, predicted, measured, deviation := bench.Foretold(rows)
+				runs, foretold, told, predicted, measured, deviation := cluster.Foretold(rows)
 				fmt.Fprintf(cmd.ErrOrStderr(), "rework of %d partial restores: predicted in %d and measured in %d", runs, foretold, told)
 				if !math.IsNaN(measured) {
 					fmt.Fprintf(cmd.ErrOrStderr(), "; in the mean of those that were both predicted %.2f steps, measured %.2f ± %.2f", predicted, measured, deviation)
 				}
 				fmt.Fprintln(cmd.ErrOrStderr())
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "killed, drawn with seed %d: %s\n", cfg.Seed, bench.States(rows))
+			fmt.Fprintf(cmd.ErrOrStderr(), "killed, drawn with seed %d: %s\n", cfg.Seed, cluster.States(rows))
 			damaged := 0
 			for _, r := range rows {
 				damaged += r.Damaged
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "published checkpoints have %d damaged places\n", damaged)
-			took := func(of string, rows []bench.KillsRow) {
-				p50, p99, longest := bench.Recoveries(rows)
+			took := func(of string, rows []cluster.KillsRow) {
+				p50, p99, longest := cluster.Recoveries(rows)
 				fmt.Fprintf(cmd.ErrOrStderr(), "from the kill of %s to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s\n", of, p50, p99, longest)
 			}
 			took("a process", rows)
-			took("a server", slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") }))
+			took("a server", slices.DeleteFunc(slices.Clone(rows), func(r cluster.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") }))
 			for _, r := range rows {
 				if !r.OK {
 					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost, loss %v, %d damaged places and parameters %s; calm runs end with %v ± %v, with its seed with parameters %s",
@@ -187,7 +187,7 @@ func benchKillsCommand() *cobra.Command {
 }
 
 func benchConsistencyCommand() *cobra.Command {
-	cfg, format := bench.ConsistencyConfig{}, ""
+	cfg, format := cluster.ConsistencyConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "consistency [-- FLAGS OF TRAIN]", Short: "Train with each preset and compare steps and seconds to an accuracy",
 		Example: "  kintsugi bench consistency\n  kintsugi bench consistency --fault \"slow worker/0 x5 from step 1\" --presets bsp,backup:1,async",
@@ -205,7 +205,7 @@ func benchConsistencyCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			rows, err := bench.Consistency(cmd.Context(), cfg)
+			rows, err := cluster.Consistency(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -224,14 +224,14 @@ func benchConsistencyCommand() *cobra.Command {
 
 const consistencyTable = "PRESET\tSTEPS TO TARGET\tSECONDS TO TARGET\tSTALENESS p50\tp99\tLATE\tFINAL ACCURACY\tSTEPS"
 
-func consistencyLine(r bench.ConsistencyRow) (text, benchfmt string) {
+func consistencyLine(r cluster.ConsistencyRow) (text, benchfmt string) {
 	return fmt.Sprintf("%s\t%.0f\t%.1f\t%.0f\t%.0f\t%d\t%.4f\t%d", r.Preset, r.Steps, r.Seconds, r.P50, r.P99, r.Late, r.Accuracy, r.AllSteps),
 		fmt.Sprintf("%s 1 %.0f steps-to-target %.1f s-to-target %.0f staleness-p99", benchName(r.Name), r.Steps, r.Seconds, r.P99)
 }
 
 const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tPARAMETERS\tUNTOUCHED\tREWORK PREDICTED\tMEASURED\tOK"
 
-func killsLine(r bench.KillsRow) (text, benchfmt string) {
+func killsLine(r cluster.KillsRow) (text, benchfmt string) {
 	untouched, predicted, measured, bits := "–", "–", "–", "–"
 	switch {
 	case r.CalmBits != "" && r.Bits == r.CalmBits:
@@ -256,7 +256,7 @@ func killsLine(r bench.KillsRow) (text, benchfmt string) {
 
 const trainTable = "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tBEFORE steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)\tBEFORE\tCOPIES ms\tNEITHER"
 
-func trainLine(r bench.TrainRow) (text, benchfmt string) {
+func trainLine(r cluster.TrainRow) (text, benchfmt string) {
 	before, beforeRatio := "–", "–"
 	if r.BeforeStepsPerSec > 0 {
 		before, beforeRatio = fmt.Sprintf("%.1f", r.BeforeStepsPerSec), fmt.Sprintf("%.2f", r.Before)
@@ -298,7 +298,7 @@ func (b *BenchTrain) command(cmd *cobra.Command) error {
 			}
 		}
 	}
-	var rows []bench.TrainRow
+	var rows []cluster.TrainRow
 	for _, m := range b.Models {
 		row, err := b.measure(cmd.Context(), m, cmd.ErrOrStderr())
 		if err != nil {
@@ -340,21 +340,21 @@ func meansGradients(t *train.Training, prob *job.Problem) error {
 	return err
 }
 
-func (b *BenchTrain) measure(ctx context.Context, name string, progress io.Writer) (bench.TrainRow, error) {
+func (b *BenchTrain) measure(ctx context.Context, name string, progress io.Writer) (cluster.TrainRow, error) {
 	cfg, end, err := b.Config(ctx, name)
 	if err != nil {
-		return bench.TrainRow{}, err
+		return cluster.TrainRow{}, err
 	}
 	defer end()
 	if cfg.Binary, err = os.Executable(); err != nil {
-		return bench.TrainRow{}, err
+		return cluster.TrainRow{}, err
 	}
 	cfg.Progress = progress
-	return bench.TrainOverhead(ctx, cfg)
+	return cluster.TrainOverhead(ctx, cfg)
 }
 
 // Config returns the measurement of a model. The caller calls end when it is over.
-func (b *BenchTrain) Config(ctx context.Context, name string) (cfg bench.TrainConfig, end func(), err error) {
+func (b *BenchTrain) Config(ctx context.Context, name string) (cfg cluster.TrainConfig, end func(), err error) {
 	var open []func() error
 	release := func() {
 		for _, end := range slices.Backward(open) {
@@ -387,7 +387,7 @@ func (b *BenchTrain) Config(ctx context.Context, name string) (cfg bench.TrainCo
 	if err := meansGradients(t, prob); err != nil {
 		return cfg, nil, err
 	}
-	cfg = bench.TrainConfig{
+	cfg = cluster.TrainConfig{
 		Model: t.Model, Workers: b.Workers, Servers: b.Servers, Steps: b.Steps, Rounds: b.Rounds, Flags: b.Flags(),
 		Layout: prob.Layout, Init: func(p []float32) error { return prob.Init(&t.Settings, t.Seed, p) }, ClipNorm: t.ClipNorm,
 	}

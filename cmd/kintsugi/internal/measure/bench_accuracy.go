@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 func benchAccuracyCommand() *cobra.Command {
-	cfg, format, plain := bench.AccuracyConfig{}, "", false
+	cfg, format, plain := cluster.AccuracyConfig{}, "", false
 	cmd := &cobra.Command{
 		Use: "accuracy [-- FLAGS OF TRAIN]", Short: "Train models with several seeds and print their results on test data",
 		Example: "  kintsugi bench accuracy --models lenet,mlr --seeds 5\n  kintsugi bench accuracy --models mlp --seeds 3 -- --data mnist --steps 1500\n" +
@@ -37,7 +37,7 @@ func benchAccuracyCommand() *cobra.Command {
 					return plainly(ctx, append([]string{"--model", model, "--seed", strconv.Itoa(seed)}, args...))
 				}
 			}
-			rows, err := bench.Accuracy(cmd.Context(), cfg)
+			rows, err := cluster.Accuracy(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func benchAccuracyCommand() *cobra.Command {
 
 const accuracyTable = "MODEL\tSEEDS\tSTEPS\tMEASURE\tMEAN\tDEVIATION\tWORST\tTEST LOSS, MEAN\tSECONDS A RUN\tIN ONE LOOP, MEAN\tDEVIATION"
 
-func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
+func accuracyLine(r cluster.AccuracyRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%d\t%d\t%s\t%.4f\t%.4f\t%.4f\t%.4f\t%.1f\t", r.Model, r.Seeds, r.Steps, r.Measure, r.Mean, r.Deviation, r.Worst(), r.Loss, r.Seconds)
 	benchfmt = fmt.Sprintf("%s %d %.4f %s %.4f test-loss %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Measure, r.Loss, r.Seconds)
 	if r.Plain == nil {
@@ -92,7 +92,7 @@ func plainly(ctx context.Context, flags []string) (loss, accuracy float64, err e
 	if err != nil {
 		return 0, 0, err
 	}
-	params, err := bench.Plain(ctx, bench.PlainConfig{
+	params, err := cluster.Plain(ctx, cluster.PlainConfig{
 		Desc: p.Desc, Set: p.Data, Layout: p.Layout, Seed: t.Seed, Workers: t.Workers, Batch: t.Batch, Steps: int(t.Steps), Schedule: schedule, ClipNorm: t.ClipNorm,
 	})
 	if err != nil {

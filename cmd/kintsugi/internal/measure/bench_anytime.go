@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/quota"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
 func benchAnytimeCommand() *cobra.Command {
-	cfg, format, name, dir := bench.AnytimeConfig{}, "", "", ""
+	cfg, format, name, dir := quota.AnytimeConfig{}, "", "", ""
 	cmd := &cobra.Command{
 		Use: "anytime", Short: "Measure, in virtual time, whether it would pay to count parts of interrupted gradients", Args: cli.NoArgs,
 		Example: "  kintsugi bench anytime --workers 16 --batches 16,128",
@@ -43,7 +43,7 @@ func benchAnytimeCommand() *cobra.Command {
 			}
 			cfg.Quotas = append(cfg.Quotas, cfg.Workers)
 			cfg.Examples, cfg.Parallel, cfg.Progress = 2000, runtime.NumCPU(), cmd.ErrOrStderr()
-			rows, err := bench.Anytime(cmd.Context(), cfg)
+			rows, err := quota.Anytime(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func all(values []float64, good func(float64) bool) bool {
 
 const anytimeTable = "BATCH\tALPHA\tPRESET\tPARTS COUNT\tCOST\tQUOTA\tSECONDS TO TARGET\tSOONER BY"
 
-func anytimeLine(r bench.AnytimeRow) (text, benchfmt string) {
+func anytimeLine(r quota.AnytimeRow) (text, benchfmt string) {
 	parts, cost := "no", ""
 	if r.Partial {
 		parts, cost = "yes", fmt.Sprintf("%g s", r.Cost)

@@ -3,12 +3,12 @@ package measure
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 )
 
 func benchCheckpointCommand() *cobra.Command {
-	cfg, sizes, format, check := bench.CheckpointConfig{}, []int(nil), "", false
+	cfg, sizes, format, check := machine.CheckpointConfig{}, []int(nil), "", false
 	cmd := &cobra.Command{
 		Use: "checkpoint", Short: "Compare saving and restoring a shard with the disk", Args: cli.NoArgs,
 		Example: "  kintsugi bench checkpoint\n  kintsugi bench checkpoint --dir /mnt/shared --sizes 1024 --rounds 20 --format json",
@@ -23,14 +23,14 @@ func benchCheckpointCommand() *cobra.Command {
 			if err := cfg.Check(); err != nil {
 				return err
 			}
-			rows, err := bench.Checkpoint(cmd.Context(), cfg)
+			rows, err := machine.Checkpoint(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
 			if err := printRows(cmd.OutOrStdout(), format, rows, measuredTable, measuredLine); err != nil || !check {
 				return err
 			}
-			return bench.CheckCheckpoint(rows)
+			return machine.CheckCheckpoint(rows)
 		},
 	}
 	f := cmd.Flags()

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
@@ -28,14 +28,14 @@ func benchCodecCommand() *cobra.Command {
 				}
 				codecs = append(codecs, c)
 			}
-			rows, err := bench.CodecSpeed(cmd.Context(), cfg, codecs)
+			rows, err := machine.CodecSpeed(cmd.Context(), cfg, codecs)
 			if err != nil {
 				return err
 			}
 			if err := printRows(cmd.OutOrStdout(), b.format, rows, codecTable, codecLine); err != nil || !b.check && !b.goals {
 				return err
 			}
-			return bench.CheckCodecs(rows)
+			return machine.CheckCodecs(rows)
 		},
 	}
 	b.register(cmd.Flags())
@@ -46,7 +46,7 @@ func benchCodecCommand() *cobra.Command {
 
 const codecTable = "CODEC\tOPERATION\tVARIANT\tTHREADS\tVALUES\tBYTES A VALUE\tSECONDS (QUARTILES)\tGRADIENT GB/S\tGB/S\tBOUND\tFRACTION\tFASTER (QUARTILES)"
 
-func codecLine(r bench.CodecRow) (text, benchfmt string) {
+func codecLine(r machine.CodecRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%.4f\t%.3g (%.3g–%.3g)\t%.1f\t%.1f\t%.1f\t%.2f", r.DType, r.Name, r.Variant, r.Threads, r.Elements,
 		r.BytesPerValue, r.Seconds, r.SecondsLow, r.SecondsHigh, r.GradientGBPerS, r.GBPerS, r.BoundGBPerS, r.Fraction)
 	if r.Versus != "" {

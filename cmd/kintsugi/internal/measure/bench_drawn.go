@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/drawn"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 func benchDrawnCommand() *cobra.Command {
-	cfg, format := bench.DrawnConfig{}, ""
+	cfg, format := drawn.Config{}, ""
 	cmd := &cobra.Command{
 		Use: "drawn", Short: "Draw the settings and the faults of runs, and check what each promises", Args: job.ProgramAfterDash,
 		Long: "Drawn makes small runs, one after the other. The settings and the faults of each are drawn; some runs are killed as a whole and resumed.\n" +
@@ -36,7 +36,7 @@ func benchDrawnCommand() *cobra.Command {
 				return err
 			}
 			cfg.Progress = cmd.ErrOrStderr()
-			rows, err := bench.RunDrawn(cmd.Context(), cfg)
+			rows, err := drawn.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func benchDrawnCommand() *cobra.Command {
 
 const drawnTable = "RUN\tKILLED AS A WHOLE\tFAILURES\tNEXT STEP AFTER, AT MOST\tSTEPS LOST\tPARAMETERS\tPROMISES\tFLAGS"
 
-func drawnLine(r bench.DrawnRow) (text, benchfmt string) {
+func drawnLine(r drawn.Row) (text, benchfmt string) {
 	seconds := func(n record.Number, format string) string {
 		if !n.Known() {
 			return ""

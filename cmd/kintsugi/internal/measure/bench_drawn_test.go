@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/drawn"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
@@ -17,7 +17,7 @@ import (
 func TestTrainTakesWhateverIsDrawn(t *testing.T) {
 	inputs := make(map[string]string) // by model; with one, Describe need not open the data
 	for n := range 2000 {
-		d := bench.Draw(1, n)
+		d := drawn.Draw(1, n)
 		x := &train.Training{}
 		err := taken(x, d.Args(), func() { x.Input = inputs[x.Model] })
 		if inputs[x.Model] = x.Input; err != nil {
@@ -41,7 +41,7 @@ func TestTrainTakesAProgramWithWhateverIsDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 2000 {
-		d := bench.Draw(1, n, "python3", "train.py", "--model", "lenet")
+		d := drawn.Draw(1, n, "python3", "train.py", "--model", "lenet")
 		x := &train.Training{}
 		if err := taken(x, d.Args(), func() { x.Described, x.Program = path, d.Program }); err != nil {
 			t.Errorf("run %d: %v: train %s", n, err, d)

@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 func benchEngineCommand() *cobra.Command {
-	cfg, names, format := bench.EngineConfig{}, []string(nil), ""
+	cfg, names, format := machine.EngineConfig{}, []string(nil), ""
 	cmd := &cobra.Command{
 		Use: "engine", Short: "Measure gradients of the native engine and Gorgonia, compared with a matrix product", Args: cli.NoArgs,
 		Example: "  kintsugi bench engine --models lenet --threads 1\n  kintsugi bench engine --rounds 11 --format json",
@@ -24,8 +24,8 @@ func benchEngineCommand() *cobra.Command {
 				return fmt.Errorf("%w: bench engine needs a batch, a round and a thread", kintsugi.ErrUsage)
 			}
 			for _, v := range cfg.Variants {
-				if !slices.Contains(bench.EngineVariants(), v) {
-					return fmt.Errorf("%w: --variants %q is unknown; use %s", kintsugi.ErrUsage, v, strings.Join(bench.EngineVariants(), ", "))
+				if !slices.Contains(machine.EngineVariants(), v) {
+					return fmt.Errorf("%w: --variants %q is unknown; use %s", kintsugi.ErrUsage, v, strings.Join(machine.EngineVariants(), ", "))
 				}
 			}
 			if err := checkFormat(format); err != nil {
@@ -39,7 +39,7 @@ func benchEngineCommand() *cobra.Command {
 				cfg.Models = append(cfg.Models, d)
 			}
 			cfg.Progress = cmd.ErrOrStderr()
-			rows, err := bench.EngineSpeed(cmd.Context(), cfg)
+			rows, err := machine.EngineSpeed(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func benchEngineCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&names, "models", []string{"mlp", "lenet", "cnn"}, "models to measure")
-	f.StringSliceVar(&cfg.Variants, "variants", bench.EngineVariants(), "what computes")
+	f.StringSliceVar(&cfg.Variants, "variants", machine.EngineVariants(), "what computes")
 	f.IntSliceVar(&cfg.Threads, "threads", []int{1, 2}, "threads of one gradient")
 	f.IntVar(&cfg.Batch, "batch", 64, "examples of one gradient")
 	f.IntVar(&cfg.Rounds, "rounds", 11, "interleaved measurements of each")
@@ -68,7 +68,7 @@ func benchInput(name string) model.Input {
 
 const engineTable = "MODEL\tVARIANT\tTHREADS\tBATCH\tms/STEP (quartiles)\tGFLOP/s\tSGEMM GFLOP/s\tFRACTION\tTIMES GORGONIA"
 
-func engineLine(r bench.EngineRow) (text, benchfmt string) {
+func engineLine(r machine.EngineRow) (text, benchfmt string) {
 	return fmt.Sprintf("%s\t%s\t%d\t%d\t%.3f (%.3f, %.3f)\t%.1f\t%.1f\t%.2f\t%.1f", r.Model, r.Variant, r.Threads, r.Batch,
 			r.Milliseconds, r.Low, r.High, r.GFLOPS, r.SgemmGFLOPS, r.Fraction, r.Speedup),
 		fmt.Sprintf("%s 1 %.0f ns/op %.2f GFLOP/s %.3f fraction-of-sgemm %.2f times-gorgonia", benchName(r.Name),

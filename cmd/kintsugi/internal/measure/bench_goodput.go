@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/goodput"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 // benchGoodput compares all ways to recover under the same random failures.
 type benchGoodput struct {
-	cfg          bench.GoodputConfig
+	cfg          goodput.Config
 	recoveries   []string
 	mtbf         []string
 	gradientTime time.Duration
@@ -92,19 +92,19 @@ func (b *benchGoodput) command(cmd *cobra.Command, args []string) error {
 	cfg := &b.cfg
 	cfg.Progress = cmd.ErrOrStderr()
 	var wrote error
-	cfg.Round = func(rows []bench.GoodputRow) { wrote = b.write(rows) }
+	cfg.Round = func(rows []goodput.Row) { wrote = b.write(rows) }
 	if wrote = b.write(nil); wrote != nil { // before minutes of measuring
 		return wrote
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "this takes about %v\n", cfg.Takes().Round(time.Minute))
-	rows, failed := bench.Goodput(cmd.Context(), *cfg)
+	rows, failed := goodput.Run(cmd.Context(), *cfg)
 	if rows == nil {
 		return failed
 	}
 	if b.out != "" && wrote == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(b.out, "report.html"))
 	}
-	if err := printRows(cmd.OutOrStdout(), b.format, rows, strings.Join(bench.GoodputTable(nil).Header, "\t"), goodputLine); err != nil {
+	if err := printRows(cmd.OutOrStdout(), b.format, rows, strings.Join(goodput.Table(nil).Header, "\t"), goodputLine); err != nil {
 		return err
 	}
 	if failed != nil {
@@ -115,14 +115,14 @@ func (b *benchGoodput) command(cmd *cobra.Command, args []string) error {
 
 // write writes the results so far to the requested folder and file. Without results it only checks
 // that both can be written.
-func (b *benchGoodput) write(rows []bench.GoodputRow) error {
+func (b *benchGoodput) write(rows []goodput.Row) error {
 	if b.out != "" {
 		dir, about := experiment("goodput", b.out)
 		if rows == nil {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return fmt.Errorf("%w: --out: %w", kintsugi.ErrUsage, err)
 			}
-		} else if _, err := bench.WriteGoodput(dir, about, &b.cfg, rows); err != nil {
+		} else if _, err := goodput.Write(dir, about, &b.cfg, rows); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (b *benchGoodput) write(rows []bench.GoodputRow) error {
 		}
 		return nil
 	}
-	return bench.WritePicture(b.picture, &b.cfg, rows)
+	return goodput.WritePicture(b.picture, &b.cfg, rows)
 }
 
 // prepare checks the settings, and determines what each way to recover keeps in the memory of
@@ -164,7 +164,7 @@ func (b *benchGoodput) prepare(args []string) (err error) {
 	}
 	cfg.Flags = append([]string{"--gradient-time", b.gradientTime.String()}, args...)
 	for _, word := range append([]string{"none"}, b.recoveries...) {
-		r := bench.GoodputRecovery{Name: word, Flags: bench.GoodputFlags(word)}
+		r := goodput.Recovery{Name: word, Flags: goodput.Flags(word)}
 		t := &train.Training{}
 		f := job.NewFlagSet("train")
 		t.Register(f)
@@ -181,7 +181,7 @@ func (b *benchGoodput) prepare(args []string) (err error) {
 	return err
 }
 
-func goodputLine(r bench.GoodputRow) (text, benchfmt string) {
+func goodputLine(r goodput.Row) (text, benchfmt string) {
 	return strings.Join(r.Line(), "\t"),
 		fmt.Sprintf("%s %d %.4f goodput %.2f useful-steps/s %.4f steady-tax %.0f lost-steps", benchName(r.Name), max(1, r.Rounds), r.Goodput, r.Useful, r.Tax, r.Lost)
 }

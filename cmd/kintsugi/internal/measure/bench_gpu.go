@@ -8,6 +8,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cuda"
 )
@@ -46,7 +47,7 @@ func (b *benchKernels) onGPU(cmd *cobra.Command, ordinal int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.Close()) }() // before the device
-	rows, err := bench.GPUKernels(cmd.Context(), bench.GPUKernelsConfig{
+	rows, err := machine.GPUKernels(cmd.Context(), machine.GPUKernelsConfig{
 		Rig: rig, Device: device.Name(), Sizes: common.Sizes, K: common.K, Pairs: common.Pairs, AtLeast: common.AtLeast, Progress: common.Progress,
 	})
 	if err != nil {
@@ -56,7 +57,7 @@ func (b *benchKernels) onGPU(cmd *cobra.Command, ordinal int) (err error) {
 		return err
 	}
 	if b.check {
-		return bench.CheckGPUKernels(rows)
+		return machine.CheckGPUKernels(rows)
 	}
 	return nil
 }

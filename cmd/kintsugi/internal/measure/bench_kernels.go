@@ -10,6 +10,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -64,7 +65,7 @@ func (b *benchKernels) command(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	rows, err := bench.Kernels(cmd.Context(), cfg)
+	rows, err := machine.Kernels(cmd.Context(), cfg)
 	if err != nil {
 		return err
 	}
@@ -72,12 +73,12 @@ func (b *benchKernels) command(cmd *cobra.Command) error {
 		return err
 	}
 	if b.check || b.goals {
-		return bench.CheckKernels(rows)
+		return machine.CheckKernels(rows)
 	}
 	return nil
 }
 
-func (b *benchKernels) config(cmd *cobra.Command) (bench.KernelsConfig, error) {
+func (b *benchKernels) config(cmd *cobra.Command) (machine.KernelsConfig, error) {
 	if b.quick {
 		b.sizes, b.threads = []int{1, 32}, []int{1}
 	}
@@ -92,8 +93,8 @@ func (b *benchKernels) config(cmd *cobra.Command) (bench.KernelsConfig, error) {
 }
 
 // measured returns the configuration from all flags except --device.
-func (b *benchKernels) measured(cmd *cobra.Command) (bench.KernelsConfig, error) {
-	cfg := bench.KernelsConfig{
+func (b *benchKernels) measured(cmd *cobra.Command) (machine.KernelsConfig, error) {
+	cfg := machine.KernelsConfig{
 		Device: kernels.Best(), K: b.k, Threads: b.threads, Pairs: b.pairs, AtLeast: b.atLeast, Goals: b.goals, Progress: cmd.ErrOrStderr(),
 	}
 	if b.quick {

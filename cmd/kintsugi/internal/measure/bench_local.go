@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
+	"github.com/kintsugi-ml/kintsugi/bench/page"
 )
 
 func benchLocalCommand() *cobra.Command {
-	cfg, format := bench.LocalConfig{}, ""
+	cfg, format := cluster.LocalConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "local [-- FLAGS OF TRAIN]", Short: "Compare what local steps save with what they cost",
 		Example: "  kintsugi bench local --models lenet\n  kintsugi bench local --models charlm --local-steps 1,16 --outer auto --outer nesterov:0.7,0.6 -- --data shakespeare --wire grpc",
@@ -30,7 +31,7 @@ func benchLocalCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			rows, err := bench.Local(cmd.Context(), cfg)
+			rows, err := cluster.Local(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -48,9 +49,9 @@ func benchLocalCommand() *cobra.Command {
 
 const localTable = "MODEL\tLOCAL STEPS\tOUTER\tMEASURE\tMEAN\tDEVIATION\tGRADIENTS A RUN\tMOVED A RUN\tSMALLER BY\tGRADIENTS/S\tFASTER BY\tSEEDS"
 
-func localLine(r bench.LocalRow) (text, benchfmt string) {
+func localLine(r cluster.LocalRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%d\t%s\t%s\t%.4f\t%.4f\t%.0f\t%s\t%.1f\t%.0f\t%.2f\t%d", r.Model, r.Steps, cmp.Or(r.Outer, "–"), r.Measure, r.Mean, r.Deviation,
-		r.Gradients, bench.Bytes(r.Bytes), r.Smaller, r.PerSecond, r.Faster, r.Seeds)
+		r.Gradients, page.Bytes(r.Bytes), r.Smaller, r.PerSecond, r.Faster, r.Seeds)
 	name := benchName(strings.ReplaceAll(r.Name+"/"+cmp.Or(r.Outer, "none"), ":", "-"))
 	return text, fmt.Sprintf("%s %d %.4f %s %.2f times-smaller %.2f times-faster", name, r.Seeds, r.Mean, r.Measure, r.Smaller, r.Faster)
 }

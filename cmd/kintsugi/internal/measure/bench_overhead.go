@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 func benchOverheadCommand() *cobra.Command {
-	cfg, format := bench.OverheadConfig{}, ""
+	cfg, format := cluster.OverheadConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "overhead [-- FLAGS OF TRAIN]", Short: "Measure what the running checkpoint costs, with a fast and with a slow store", Args: cobra.ArbitraryArgs,
 		Example: "  kintsugi bench overhead\n  kintsugi bench overhead --model cnn --limits ,50MB/s,5MB/s -- --codec int8",
@@ -45,7 +45,7 @@ func benchOverheadCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			rows, err := bench.Overhead(cmd.Context(), cfg)
+			rows, err := cluster.Overhead(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func benchOverheadCommand() *cobra.Command {
 
 const overheadTable = "MODEL\tFRACTION\tSTORE\tSTEPS/s\tOF WITHOUT\tSTEP p50\tp99\tMAX\tWAITED FOR IT\tMODELS IN C STEPS\tSAVES\tSAVE p50\tMEAN AGE"
 
-func overheadLine(r bench.OverheadRow) (text, benchfmt string) {
+func overheadLine(r cluster.OverheadRow) (text, benchfmt string) {
 	head := fmt.Sprintf("%s\t%s\t%s\t%.1f\t%.3f\t%.1f ms\t%.1f ms\t%.1f ms\t", r.Model, r.Fraction, r.Limit, r.Steps, r.Ratio, 1e3*r.P50, 1e3*r.P99, 1e3*r.Longest)
 	text = head + "–\t–\t–\t–\t–"
 	if r.Fraction != "off" {

@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 )
 
 func benchPreemptCommand() *cobra.Command {
-	cfg, format := bench.PreemptConfig{}, ""
+	cfg, format := cluster.PreemptConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "preempt [-- FLAGS OF TRAIN]", Short: "Compare the steps around a notice with those around SIGKILL",
 		Example: "  kintsugi bench preempt --recoveries chain,checkpoint --parts server/1,worker/1\n  kintsugi bench preempt -- --model lenet",
@@ -25,7 +25,7 @@ func benchPreemptCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlp"}, args...), cmd.ErrOrStderr()
-			rows, err := bench.Preempt(cmd.Context(), cfg)
+			rows, err := cluster.Preempt(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func benchPreemptCommand() *cobra.Command {
 
 const preemptTable = "RECOVERY\tPROCESS\tUSUAL STEP\tNOTICE: LONGEST STEP p50\tmax\tWHEN IT IS BACK\tSTEPS LOST\tKILL: NEXT STEP AFTER p50\tmax\tWHEN IT IS BACK\tSTEPS LOST"
 
-func preemptLine(r bench.PreemptRow) (text, benchfmt string) {
+func preemptLine(r cluster.PreemptRow) (text, benchfmt string) {
 	return fmt.Sprintf("%s\t%s\t%.4f s\t%.3f s\t%.3f s\t%.3f s\t%d\t%.3f s\t%.3f s\t%.3f s\t%d", r.Recovery, r.Part, r.Usual,
 			r.Notice.Gap, r.Notice.GapMax, r.Notice.Return, r.Notice.Lost, r.Kill.Gap, r.Kill.GapMax, r.Kill.Return, r.Kill.Lost),
 		fmt.Sprintf("%s %d %.4f s-around-notice %.4f s-around-kill", benchName(strings.ReplaceAll(r.Name, ":", "-")), r.Notice.Count, r.Notice.Gap, r.Kill.Gap)

@@ -7,14 +7,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 func benchReworkCommand() *cobra.Command {
-	cfg, quick, format := bench.ReworkConfig{}, false, ""
+	cfg, quick, format := cluster.ReworkConfig{}, false, ""
 	cmd := &cobra.Command{
 		Use: "rework [-- FLAGS OF TRAIN]", Short: "Kill a server of real runs and count the steps until they have caught up", Args: cobra.ArbitraryArgs,
 		Example: "  kintsugi bench rework\n  kintsugi bench rework --quick\n  kintsugi bench rework --models lenet --seeds 10 -- --gradient-time 100ms",
@@ -49,7 +49,7 @@ func benchReworkCommand() *cobra.Command {
 			// With a smaller learning rate than models suggest, the loss still falls by more than
 			// its noise when a run ends.
 			cfg.Flags, cfg.Progress = append([]string{"--gradient-time", "20ms", "--learning-rate", "0.01"}, args...), cmd.ErrOrStderr()
-			rows, err := bench.Rework(cmd.Context(), cfg)
+			rows, err := cluster.Rework(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func stateBytes(model string) (float64, error) {
 
 const reworkTable = "MODEL\tRECOVERY\tC\tREWORK (95 %)\tSAVED OF CHECKPOINT'S (95 %)\tREDUCTION\tWORST\tSTEPS TAKEN BACK\tMEAN AGE\tPREDICTED\tMODELS IN C STEPS\tNEXT STEP AFTER p50\tSEEDS"
 
-func reworkLine(r bench.ReworkRow) (text, benchfmt string) {
+func reworkLine(r cluster.ReworkRow) (text, benchfmt string) {
 	known := func(format string, x record.Number) string {
 		if !x.Known() {
 			return "–"

@@ -6,13 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 func benchStepCommand() *cobra.Command {
-	cfg, wires, format := bench.StepConfig{}, []string(nil), ""
+	cfg, wires, format := machine.StepConfig{}, []string(nil), ""
 	cmd := &cobra.Command{
 		Use: "step", Short: "Compare a step of a large model with what its parts must cost", Args: cli.NoArgs,
 		Example: "  kintsugi bench step\n  kintsugi bench step --values 10000000 --wires shm --steps 20 --format json",
@@ -31,7 +31,7 @@ func benchStepCommand() *cobra.Command {
 			if err := cfg.Check(); err != nil {
 				return err
 			}
-			rows, err := bench.FullStep(cmd.Context(), cfg)
+			rows, err := machine.FullStep(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ const stepPeers = "For comparison, quoted and not measured here: ps-lite (BytePS
 const stepTable = "WIRE\tPART\tSECONDS (QUARTILES)\tBOUND\tTIMES THE BOUND\tCPU-S A STEP\tGB/S EACH WAY"
 
 // stepLine formats a row of bench step.
-func stepLine(r bench.StepRow) (text, benchfmt string) {
+func stepLine(r machine.StepRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%.3f (%.3f–%.3f)\t%.3f\t%.2f", r.Wire, r.Name, r.Seconds, r.SecondsLow, r.SecondsHigh, r.BoundSeconds, r.Over)
 	benchfmt = fmt.Sprintf("BenchmarkStep/wire=%s/part=%s/values=%d/workers=%d/servers=%d 1 %.0f ns/op %.3f of-bound", r.Wire, benchValue(strings.ToLower(r.Name)),
 		r.Values, r.Workers, r.Servers, r.Seconds*1e9, r.Over)

@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 func benchStragglersCommand() *cobra.Command {
-	cfg, format := bench.StragglersConfig{}, ""
+	cfg, format := cluster.StragglersConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "stragglers [-- FLAGS OF TRAIN]", Short: "Slow a worker down and compare steps per second and seconds to a loss",
 		Example: "  kintsugi bench stragglers\n  kintsugi bench stragglers --presets bsp,dbw --rounds 5 -- --model lenet --batch 512",
@@ -40,7 +40,7 @@ func benchStragglersCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = append([]string{"--model", "cnn", "--batch", "256"}, args...), cmd.ErrOrStderr()
-			rows, err := bench.Stragglers(cmd.Context(), cfg)
+			rows, err := cluster.Stragglers(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func benchStragglersCommand() *cobra.Command {
 
 const stragglersTable = "PRESET\tFAULT\tSTEPS/s\tRATIO (min, max)\tSECONDS TO THE SAME LOSS\tSOONER BY (min, max)\tMEAN QUOTA\tLATE, GIVEN UP A STEP\tOTHERS COMPUTE\tACCURACY"
 
-func stragglersLine(r bench.StragglersRow) (text, benchfmt string) {
+func stragglersLine(r cluster.StragglersRow) (text, benchfmt string) {
 	fault := r.Fault
 	if fault == "" {
 		fault = "none"

@@ -10,13 +10,14 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 )
 
 func benchFailoverCommand() *cobra.Command {
-	cfg, loaded, format := bench.FailoverConfig{}, "no,yes", ""
+	cfg, loaded, format := cluster.FailoverConfig{}, "no,yes", ""
 	cmd := &cobra.Command{
 		Use: "failover [-- FLAGS OF TRAIN]", Short: "Kill servers and time the next committed step, also on a busy machine",
 		Example: "  kintsugi bench failover\n  kintsugi bench failover --recoveries chain --kills 10 --loaded yes -- --codec int8",
@@ -42,7 +43,7 @@ func benchFailoverCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			rows, err := bench.Failover(cmd.Context(), cfg)
+			rows, err := cluster.Failover(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -105,7 +106,7 @@ const failoverTable = "RECOVERY\tLOADED\tMODEL\tSTEP\tKILLS\tNEXT STEP AFTER p50
 // published is how long the system of Cao, Luo, Gan and Jinesh (2024) took.
 var published = map[string]string{"chain": "10 to 14 s", "chain:paper": "10 to 14 s", "checkpoint": "23 to 24 s, 20 of them a pause", "stateless": "25 to 28 s, 20 of them a pause"}
 
-func failoverLine(r bench.FailoverRow) (text, benchfmt string) {
+func failoverLine(r cluster.FailoverRow) (text, benchfmt string) {
 	theirs, ok := published[r.Recovery]
 	if !ok {
 		theirs = "–"
@@ -115,7 +116,7 @@ func failoverLine(r bench.FailoverRow) (text, benchfmt string) {
 }
 
 func benchAlarmsCommand() *cobra.Command {
-	cfg, format := bench.AlarmsConfig{}, ""
+	cfg, format := cluster.AlarmsConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "alarms [-- FLAGS OF TRAIN]", Short: "Count needless failovers of a run with chains on a busy machine",
 		Example: "  kintsugi bench alarms\n  kintsugi bench alarms --for 1m --model cnn --loaded=false",
@@ -131,11 +132,11 @@ func benchAlarmsCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			row, err := bench.Alarms(cmd.Context(), cfg)
+			row, err := cluster.Alarms(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
-			if err := printRows(cmd.OutOrStdout(), format, []bench.AlarmsRow{row}, alarmsTable, alarmsLine); err != nil {
+			if err := printRows(cmd.OutOrStdout(), format, []cluster.AlarmsRow{row}, alarmsTable, alarmsLine); err != nil {
 				return err
 			}
 			if !row.OK {
@@ -157,13 +158,13 @@ func benchAlarmsCommand() *cobra.Command {
 
 const alarmsTable = "MODEL\tLOADED\tSECONDS\tSTEPS\tFALSE FAILOVERS\tSTEP p50\tp99\tMAX\tOK"
 
-func alarmsLine(r bench.AlarmsRow) (text, benchfmt string) {
+func alarmsLine(r cluster.AlarmsRow) (text, benchfmt string) {
 	return fmt.Sprintf("%s\t%v\t%.0f\t%d\t%d\t%.1f ms\t%.1f ms\t%.1f ms\t%v", r.Model, r.Loaded, r.Seconds, r.Steps, r.Views, r.P50, r.P99, r.Longest, r.OK),
 		fmt.Sprintf("%s %d %d failovers %.3f max-step-ms", benchName(r.Name), r.Steps, r.Views, r.Longest)
 }
 
 func benchTaxCommand() *cobra.Command {
-	cfg, format, check := bench.TaxConfig{}, "", false
+	cfg, format, check := cluster.TaxConfig{}, "", false
 	cmd := &cobra.Command{
 		Use: "tax [-- FLAGS OF TRAIN]", Short: "Measure what each way to recover costs while nothing fails",
 		Example: "  kintsugi bench tax\n  kintsugi bench tax --models cnn --recoveries none,chain:2 --rounds 7 -- --data fashion",
@@ -181,7 +182,7 @@ func benchTaxCommand() *cobra.Command {
 				return err
 			}
 			cfg.Flags, cfg.Progress, cfg.Processors = args, cmd.ErrOrStderr(), runtime.NumCPU()
-			rows, err := bench.Tax(cmd.Context(), cfg)
+			rows, err := cluster.Tax(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -196,7 +197,7 @@ func benchTaxCommand() *cobra.Command {
 			if !check {
 				return nil
 			}
-			return bench.CheckTax(rows)
+			return cluster.CheckTax(rows)
 		},
 	}
 	f := cmd.Flags()
@@ -225,7 +226,7 @@ const taxTable = "MODEL\tRECOVERY\tSERVERS\tSTEPS/s\tOF WITHOUT (min, max)\tPROC
 // taxNote says how to read the contention.
 const taxNote = "contention: what a step takes more of the processors than without, shared by all %d of them: at most that part of the tax would not be there on hosts of their own\n"
 
-func taxLine(r bench.TaxRow) (text, benchfmt string) {
+func taxLine(r cluster.TaxRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%d\t%.1f\t%.3f (%.3f, %.3f)\t%.2f ms\t%.3f\t%.2f\t%.2f ms\t%.0f %%\t%.3f\t%v", r.Model, r.Recovery, r.Servers, r.Steps, r.Ratio, r.RatioMin, r.RatioMax,
 		r.CPU, r.CPURatio, r.Cores, r.Extra, 100*r.Contention, r.Apart, r.OK)
 	return text, fmt.Sprintf("%s %d %.2f steps/s %.4f ratio %.3f cpu-ms/step %.4f cpu-ratio", benchName(r.Name), r.Rounds, r.Steps, r.Ratio, r.CPU, r.CPURatio)

@@ -5,14 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/machine"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
 func benchWireCommand() *cobra.Command {
-	cfg, sizes, frame, window, format, check := bench.WireConfig{}, []int(nil), 0, "", "", false
+	cfg, sizes, frame, window, format, check := machine.WireConfig{}, []int(nil), 0, "", "", false
 	cmd := &cobra.Command{
 		Use: "wire", Short: "Compare sending gradients to servers with bare sockets and with copying memory", Args: cli.NoArgs,
 		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 512 --rounds 15 --format json\n  kintsugi bench wire --check\n  kintsugi bench wire --tls",
@@ -31,14 +31,14 @@ func benchWireCommand() *cobra.Command {
 			if err := cfg.Check(); err != nil {
 				return err
 			}
-			rows, err := bench.Wire(cmd.Context(), cfg)
+			rows, err := machine.Wire(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
 			if err := printRows(cmd.OutOrStdout(), format, rows, wireTable, wireLine); err != nil || !check {
 				return err
 			}
-			return bench.CheckWire(rows)
+			return machine.CheckWire(rows)
 		},
 	}
 	f := cmd.Flags()
@@ -57,7 +57,7 @@ func benchWireCommand() *cobra.Command {
 const wireTable = "OPERATION\tWIRE\tVARIANT\tMiB\tFRAME\tSECONDS (QUARTILES)\tGB/S\tBOUND\tFRACTION\tCPU-S A GB\tALLOCATIONS A FRAME\tBYTES"
 
 // wireLine formats a row of bench wire.
-func wireLine(r bench.WireRow) (text, benchfmt string) {
+func wireLine(r machine.WireRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%.3g (%.3g–%.3g)\t%.2f", r.Name, r.Device, r.Variant, 4*r.Elements>>20, r.Frame>>10,
 		r.Seconds, r.SecondsLow, r.SecondsHigh, r.GBPerS)
 	if r.BoundGBPerS > 0 {

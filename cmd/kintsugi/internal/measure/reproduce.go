@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/cluster"
+	"github.com/kintsugi-ml/kintsugi/bench/codecs"
+	"github.com/kintsugi-ml/kintsugi/bench/page"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
@@ -97,14 +99,14 @@ func (r *reproduceCodecs) command(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	cfg := bench.CodecsConfig{
+	cfg := codecs.Config{
 		Codecs: r.codecs, Seeds: r.seeds, Steps: kintsugi.Step(r.steps), Workers: 4, Threads: runtime.NumCPU(), Progress: cmd.ErrOrStderr(),
 	}
 	var err error
 	if cfg.Problems, err = r.problems(cmd); err != nil {
 		return err
 	}
-	rows, err := bench.Codecs(cmd.Context(), cfg)
+	rows, err := codecs.Run(cmd.Context(), cfg)
 	if err != nil {
 		return err
 	}
@@ -115,8 +117,8 @@ func (r *reproduceCodecs) command(cmd *cobra.Command) error {
 }
 
 // problems opens every model on every data set.
-func (r *reproduceCodecs) problems(cmd *cobra.Command) ([]bench.CodecsProblem, error) {
-	var list []bench.CodecsProblem
+func (r *reproduceCodecs) problems(cmd *cobra.Command) ([]codecs.Problem, error) {
+	var list []codecs.Problem
 	for _, data := range r.data {
 		for _, name := range r.models {
 			p, err := r.problem(name, data)
@@ -136,25 +138,25 @@ func (r *reproduceCodecs) problems(cmd *cobra.Command) ([]bench.CodecsProblem, e
 	return list, nil
 }
 
-func (r *reproduceCodecs) problem(name, data string) (bench.CodecsProblem, error) {
+func (r *reproduceCodecs) problem(name, data string) (codecs.Problem, error) {
 	t := &train.Training{}
 	t.Register(job.NewFlagSet("reproduce"))
 	t.Model, t.Data, t.DataDir, t.BLAS, t.Steps = name, data, r.dataDir, r.blas, r.steps
 	if err := t.Check(); err != nil {
-		return bench.CodecsProblem{}, err
+		return codecs.Problem{}, err
 	}
 	if _, err := job.UseBLAS(&t.Settings); err != nil {
-		return bench.CodecsProblem{}, err
+		return codecs.Problem{}, err
 	}
 	p, err := job.Describe(&t.Settings)
 	if err != nil {
-		return bench.CodecsProblem{}, err
+		return codecs.Problem{}, err
 	}
-	if p.Data == nil || bench.MeasureOf(name) != bench.MeasureAccuracy {
-		return bench.CodecsProblem{}, fmt.Errorf("%w: model %s has no test set to be accurate on", kintsugi.ErrUsage, name)
+	if p.Data == nil || cluster.MeasureOf(name) != cluster.MeasureAccuracy {
+		return codecs.Problem{}, fmt.Errorf("%w: model %s has no test set to be accurate on", kintsugi.ErrUsage, name)
 	}
 	schedule, err := t.Schedule()
-	return bench.CodecsProblem{Model: name, Data: data, Layout: p.Layout, Schedule: schedule, Open: func(seed uint64) (bench.CodecsTrainee, error) {
+	return codecs.Problem{Model: name, Data: data, Layout: p.Layout, Schedule: schedule, Open: func(seed uint64) (codecs.Trainee, error) {
 		s := t.Settings
 		s.Seed = seed
 		return trainee(p, &s)
@@ -163,16 +165,16 @@ func (r *reproduceCodecs) problem(name, data string) (bench.CodecsProblem, error
 
 // trainee returns a trainee that computes in one goroutine, for a run with the seed of the
 // settings.
-func trainee(p *job.Problem, s *job.Settings) (bench.CodecsTrainee, error) {
+func trainee(p *job.Problem, s *job.Settings) (codecs.Trainee, error) {
 	gradient, m, err := p.Compute(context.Background(), s)
 	if err != nil {
-		return bench.CodecsTrainee{}, err
+		return codecs.Trainee{}, err
 	}
 	e, err := p.Evaluator(s)
 	if err != nil {
-		return bench.CodecsTrainee{}, err
+		return codecs.Trainee{}, err
 	}
-	return bench.CodecsTrainee{
+	return codecs.Trainee{
 		Init: func(params []float32) error { return p.Desc.Init(s.Seed, params) }, Gradient: gradient,
 		Accuracy: func(ctx context.Context, params []float32) (float64, error) {
 			_, accuracy, err := e.Evaluate(ctx, params)
@@ -186,9 +188,9 @@ func trainee(p *job.Problem, s *job.Settings) (bench.CodecsTrainee, error) {
 }
 
 // write writes the files of the experiment.
-func (r *reproduceCodecs) write(cmd *cobra.Command, rows []bench.CodecsRow) error {
+func (r *reproduceCodecs) write(cmd *cobra.Command, rows []codecs.Row) error {
 	dir, about := experiment("codecs", r.out)
-	page, err := bench.WriteCodecs(dir, about, rows)
+	page, err := codecs.Write(dir, about, rows)
 	if err != nil {
 		return err
 	}
@@ -198,12 +200,12 @@ func (r *reproduceCodecs) write(cmd *cobra.Command, rows []bench.CodecsRow) erro
 
 // experiment returns the folder for the files of an experiment, which is a new one unless out names
 // one, and the description for them.
-func experiment(name, out string) (dir string, about bench.Experiment) {
+func experiment(name, out string) (dir string, about page.Experiment) {
 	if out == "" {
 		out = filepath.Join("runs", name+"-"+time.Now().Format("20060102-150405"))
 	}
 	v := job.Version()
-	return out, bench.Experiment{
+	return out, page.Experiment{
 		Command: "kintsugi " + strings.Join(os.Args[1:], " "), Commit: v.Commit, Time: time.Now().UTC(),
 		Machine: fmt.Sprintf("%s/%s, %d cores, kernels %s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), kernels.Best().Name(), runtime.Version()),
 	}
@@ -211,9 +213,9 @@ func experiment(name, out string) (dir string, about bench.Experiment) {
 
 const codecsTable = "MODEL\tDATA\tCODEC\tACCURACY ± SD\tPOINTS ABOVE FP32 ± SE\tPUSHED A RUN\tSMALLER BY\tSEEDS\tSTEPS\tRATE\tMOMENTUM"
 
-func codecsLine(r bench.CodecsRow) (text, benchfmt string) {
+func codecsLine(r codecs.Row) (text, benchfmt string) {
 	smaller := float64(r.FP32Bytes) / float64(r.BytesPushed)
 	text = fmt.Sprintf("%s\t%s\t%s\t%.4f ± %.4f\t%+.2f ± %.2f\t%s\t%.1f\t%d\t%d\t%.3g\t%.3g", r.Model, r.Data, r.Codec, r.Mean, r.Deviation,
-		r.Points, r.PointsError, bench.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum)
+		r.Points, r.PointsError, page.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum)
 	return text, fmt.Sprintf("%s %d %.4f accuracy %.3f points-above-fp32 %d pushed-bytes", benchName(r.Name), r.Seeds, r.Mean, r.Points, r.BytesPushed)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/quota"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -76,12 +76,12 @@ func (r *reproduceDBW) command(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	result, err := bench.DBW(cmd.Context(), cfg)
+	result, err := quota.Run(cmd.Context(), cfg)
 	if err != nil {
 		return err
 	}
 	dir, about := experiment("dbw", r.out)
-	page, err := bench.WriteDBW(dir, about, result)
+	page, err := quota.Write(dir, about, result)
 	if err != nil {
 		return err
 	}
@@ -89,14 +89,14 @@ func (r *reproduceDBW) command(cmd *cobra.Command) error {
 	if r.format == "text" {
 		return result.WriteText(cmd.OutOrStdout())
 	}
-	return printRows(cmd.OutOrStdout(), r.format, result.Rows(), "", func(row bench.DBWRow) (string, string) {
+	return printRows(cmd.OutOrStdout(), r.format, result.Rows(), "", func(row quota.Row) (string, string) {
 		return "", fmt.Sprintf("%s %d %.3f virtual-seconds %.4f ratio", benchName(row.Name), row.Seeds, float64(row.Seconds), float64(row.Ratio))
 	})
 }
 
 // config checks the settings, and opens the data sets.
-func (r *reproduceDBW) config(cmd *cobra.Command) (bench.DBWConfig, error) {
-	cfg := bench.DBWConfig{
+func (r *reproduceDBW) config(cmd *cobra.Command) (quota.Config, error) {
+	cfg := quota.Config{
 		Examples: 2000, Workers: r.workers, Batches: r.batches, Rates: []float64{2, 8}, Alphas: []float64{0, 0.2, 0.5, 1}, Quotas: r.quotas,
 		Controllers: []string{"dbw", "dbw:paper", "bdbw", "adasync:1", "adasync:4", "dbw:joint"}, Seeds: r.seeds, Steps: kintsugi.Step(r.steps),
 		Parallel: runtime.NumCPU(), Progress: cmd.ErrOrStderr(),

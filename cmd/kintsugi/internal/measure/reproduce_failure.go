@@ -15,7 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/failure"
+	"github.com/kintsugi-ml/kintsugi/bench/page"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -25,7 +26,7 @@ import (
 // recovery. bench outage is the same with other runs and another table.
 type reproduceFailure struct {
 	outage  bool // bench outage
-	cfg     bench.FailureConfig
+	cfg     failure.Config
 	presets []string
 	data    string
 	dataDir string
@@ -47,7 +48,7 @@ func reproduceFailureCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return r.command(cmd, args) },
 	}
 	f := cmd.Flags()
-	r.register(f, bench.FailurePresets)
+	r.register(f, failure.Presets)
 	f.StringSliceVar(&r.cfg.Models, "models", []string{"cnn:relu-logits", "cnn"}, "networks: as published, with a ReLU on the logits and gradients that are summed, and without")
 	f.IntSliceVar(&r.cfg.Workers, "workers", []int{1, 4}, "numbers of workers")
 	f.IntSliceVar(&r.cfg.Kills, "kills", []int{0, 1, 2}, "numbers of kills in a run")
@@ -69,7 +70,7 @@ func benchOutageCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return r.command(cmd, args) },
 	}
 	f := cmd.Flags()
-	r.register(f, bench.OutagePresets)
+	r.register(f, failure.OutagePresets)
 	f.StringSliceVar(&r.cfg.Models, "models", []string{"cnn"}, "models to train")
 	f.IntSliceVar(&r.cfg.Workers, "workers", []int{1}, "numbers of workers")
 	f.IntSliceVar(&r.cfg.Kills, "kills", []int{0, 1, 2}, "numbers of kills in a run")
@@ -80,7 +81,7 @@ func benchOutageCommand() *cobra.Command {
 }
 
 // register adds the flags that both commands share.
-func (r *reproduceFailure) register(f *pflag.FlagSet, presets []bench.FailurePreset) {
+func (r *reproduceFailure) register(f *pflag.FlagSet, presets []failure.Preset) {
 	var names []string
 	for _, p := range presets {
 		names = append(names, p.Name)
@@ -128,20 +129,20 @@ func (r *reproduceFailure) command(cmd *cobra.Command, args []string) error {
 	}
 	dir, about := experiment(name, r.out)
 	r.cfg.Dir = dir
-	runs, failed := bench.Failure(cmd.Context(), r.cfg, runtime.NumCPU())
+	runs, failed := failure.Run(cmd.Context(), r.cfg, runtime.NumCPU())
 	if err := cmd.Context().Err(); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the runs that are there stay in %s; go on with the same --out\n", dir)
 		return err
 	}
-	rows := bench.FailureRows(runs)
+	rows := failure.Rows(runs)
 	if len(rows) == 0 {
 		return errors.Join(errors.New("no run came to its end"), failed)
 	}
-	tables := bench.FailureTables(rows)
+	tables := failure.Tables(rows)
 	if r.outage {
-		tables = bench.OutageTable(rows)
+		tables = failure.OutageTable(rows)
 	}
-	page, err := bench.WriteFailure(dir, about, &r.cfg, rows, tables)
+	page, err := failure.Write(dir, about, &r.cfg, rows, tables)
 	if err != nil {
 		return err
 	}
@@ -149,11 +150,11 @@ func (r *reproduceFailure) command(cmd *cobra.Command, args []string) error {
 	return errors.Join(r.print(cmd.OutOrStdout(), about, rows, tables), failed)
 }
 
-func (r *reproduceFailure) print(w io.Writer, about bench.Experiment, rows []bench.FailureRow, tables []bench.Table) error {
+func (r *reproduceFailure) print(w io.Writer, about page.Experiment, rows []failure.Row, tables []page.Table) error {
 	if r.format != "text" {
-		return printRows(w, r.format, rows, "", func(row bench.FailureRow) (string, string) { return "", row.Benchfmt(benchName(row.Name)) })
+		return printRows(w, r.format, rows, "", func(row failure.Row) (string, string) { return "", row.Benchfmt(benchName(row.Name)) })
 	}
-	if err := bench.WriteTables(w, tables); err != nil {
+	if err := page.WriteTables(w, tables); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s, commit %s\n", about.Machine, about.Commit)
@@ -184,13 +185,13 @@ func (r *reproduceFailure) prepare(cmd *cobra.Command, args []string) (err error
 		r.cfg.Flags = append(r.cfg.Flags, "--price", r.price)
 	}
 	r.cfg.Progress = cmd.ErrOrStderr()
-	known := bench.FailurePresets
+	known := failure.Presets
 	if r.outage {
-		known = bench.OutagePresets
+		known = failure.OutagePresets
 	}
 	var without []string
 	for _, name := range r.presets {
-		i := slices.IndexFunc(known, func(p bench.FailurePreset) bool { return p.Name == name })
+		i := slices.IndexFunc(known, func(p failure.Preset) bool { return p.Name == name })
 		if i < 0 {
 			return fmt.Errorf("%w: --presets: there is no preset %q; use some of %s", kintsugi.ErrUsage, name, cmd.Flag("presets").DefValue)
 		}
@@ -214,7 +215,7 @@ func (r *reproduceFailure) prepare(cmd *cobra.Command, args []string) (err error
 }
 
 // trains returns an error for a preset that train does not accept.
-func trains(p bench.FailurePreset) error {
+func trains(p failure.Preset) error {
 	t := &train.Training{}
 	f := job.NewFlagSet("train")
 	t.Register(f)

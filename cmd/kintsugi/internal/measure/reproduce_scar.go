@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/partial"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -41,10 +41,10 @@ func reproduceScarCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.command(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&r.workloads, "workloads", bench.ScarWorkloads, "algorithms to disturb; als on ratings too")
+	f.StringSliceVar(&r.workloads, "workloads", partial.Workloads, "algorithms to disturb; als on ratings too")
 	f.StringVar(&r.data, "data", "digits", "images that mlr and cnn learn, or ratings for als")
 	f.StringVar(&r.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
-	f.StringSliceVar(&r.strategies, "strategies", bench.ScarStrategies, "strategies to compare; full is the baseline")
+	f.StringSliceVar(&r.strategies, "strategies", partial.Strategies, "strategies to compare; full is the baseline")
 	f.StringSliceVar(&r.lost, "lost", []string{"1/4", "1/2", "3/4"}, "shares of the model that a failure takes")
 	f.BoolVar(&r.contiguous, "contiguous", false, "lose blocks that follow one another, not any")
 	f.IntSliceVar(&r.periods, "periods", []int{8, 16, 32, 64}, "steps in which the bytes of one model are saved")
@@ -80,13 +80,13 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 	if err := cfg.Parts(cmd.Context(), dir, about); err != nil {
 		return err
 	}
-	rows, err := bench.ReadScar(dir)
+	rows, err := partial.Read(dir)
 	if err != nil {
 		return err
 	}
-	var bound *bench.ScarBound
-	if slices.ContainsFunc(rows, func(r bench.ScarRow) bool { return r.Workload == "qp" }) {
-		b := bench.BoundScar(10000, 1)
+	var bound *partial.Bound
+	if slices.ContainsFunc(rows, func(r partial.Row) bool { return r.Workload == "qp" }) {
+		b := partial.FindBound(10000, 1)
 		bound = &b
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d perturbations of a quadratic: %d cost more than the published bound, %d more than the posterior bound\n",
 			b.Perturbations, b.AbovePaper, b.AbovePosterior)
@@ -94,12 +94,12 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "E‖δ′‖² with a random share p = %g lost: %.4f of p‖δ‖², %+.1f σ\n", l.Share, l.Ratio, l.Sigmas)
 		}
 	}
-	page, err := bench.WriteScar(dir, about, rows, bound)
+	page, err := partial.Write(dir, about, rows, bound)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "machine: %s; commit %s\n", about.Machine, about.Commit)
-	for _, claim := range bench.ScarClaims(rows) {
+	for _, claim := range partial.Claims(rows) {
 		fmt.Fprintln(cmd.ErrOrStderr(), claim)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", page)
@@ -107,9 +107,9 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 }
 
 // config checks the settings, and opens what the workloads need.
-func (r *reproduceScar) config() (bench.ScarConfig, error) {
-	cfg := bench.ScarConfig{Periods: r.periods, Strategies: r.strategies, Contiguous: r.contiguous, Trials: r.trials, Seeds: r.seeds, Threads: runtime.NumCPU()}
-	usage := func(format string, args ...any) (bench.ScarConfig, error) {
+func (r *reproduceScar) config() (partial.Config, error) {
+	cfg := partial.Config{Periods: r.periods, Strategies: r.strategies, Contiguous: r.contiguous, Trials: r.trials, Seeds: r.seeds, Threads: runtime.NumCPU()}
+	usage := func(format string, args ...any) (partial.Config, error) {
 		return cfg, fmt.Errorf("%w: reproduce scar: %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
 	}
 	if r.seeds < 1 || r.trials < r.seeds || slices.ContainsFunc(r.periods, func(c int) bool { return c < 1 }) {
@@ -119,7 +119,7 @@ func (r *reproduceScar) config() (bench.ScarConfig, error) {
 		return cfg, err
 	}
 	for _, s := range r.strategies {
-		if err := bench.CheckScarStrategy(s); err != nil {
+		if err := partial.CheckStrategy(s); err != nil {
 			return cfg, err
 		}
 	}
@@ -132,13 +132,13 @@ func (r *reproduceScar) config() (bench.ScarConfig, error) {
 	}
 	var set *data.Set
 	for _, name := range r.workloads {
-		if bench.ScarNeedsData(name) && set == nil {
+		if partial.NeedsData(name) && set == nil {
 			var err error
 			if set, err = data.Open(r.data, r.dataDir); err != nil {
 				return cfg, err
 			}
 		}
-		p, err := bench.ScarProblemOf(name, set)
+		p, err := partial.ProblemOf(name, set)
 		if err != nil {
 			return cfg, err
 		}
@@ -149,8 +149,8 @@ func (r *reproduceScar) config() (bench.ScarConfig, error) {
 
 const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tPREDICTED\tOF BASELINE\tREDUCTION (95 %)\tOF AVOIDABLE\tWORSE\tBYTES\tTRIALS\tPUBLISHED"
 
-func scarLine(r bench.ScarRow) (text, benchfmt string) {
-	head := fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t", r.Workload, r.Data, bench.Share(r.Lost), r.Period, r.Strategy)
+func scarLine(r partial.Row) (text, benchfmt string) {
+	head := fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t", r.Workload, r.Data, partial.Share(r.Lost), r.Period, r.Strategy)
 	if r.Missing != "" {
 		// The reason is in the last column, which it does not widen. A row with fewer cells would
 		// end the columns of all rows above it.

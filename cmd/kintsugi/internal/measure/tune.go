@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/bench/rates"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
@@ -32,7 +32,7 @@ func TuneCommand() *cobra.Command {
 // tuneRate is a learning-rate range test.
 type tuneRate struct {
 	train.Training
-	cfg    bench.RatesConfig
+	cfg    rates.Config
 	format string
 }
 
@@ -98,21 +98,21 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 	}
 	t.cfg.Model, t.cfg.Data, t.cfg.Layout, t.cfg.ClipNorm, t.cfg.Workers, t.cfg.Steps = t.Model, t.Data, p.Layout, t.ClipNorm, t.Workers, int(t.Steps)
 	t.cfg.Threads, t.cfg.Progress = runtime.NumCPU(), cmd.ErrOrStderr()
-	t.cfg.Open = func(seed uint64) (bench.RatesTrainee, error) {
+	t.cfg.Open = func(seed uint64) (rates.Trainee, error) {
 		s := t.Settings
 		s.Seed = seed
 		gradient, m, err := p.Compute(cmd.Context(), &s)
 		if err != nil {
-			return bench.RatesTrainee{}, err
+			return rates.Trainee{}, err
 		}
-		return bench.RatesTrainee{Init: func(params []float32) error { return p.Init(&s, seed, params) }, Gradient: gradient, Close: m.Close}, nil
+		return rates.Trainee{Init: func(params []float32) error { return p.Init(&s, seed, params) }, Gradient: gradient, Close: m.Close}, nil
 	}
-	row, err := bench.Rates(cmd.Context(), t.cfg)
+	row, err := rates.Run(cmd.Context(), t.cfg)
 	if err != nil {
 		return err
 	}
 	dir, about := experiment("lr", t.Out)
-	page, err := bench.WriteRates(dir, about, row)
+	page, err := rates.Write(dir, about, row)
 	if err != nil {
 		return err
 	}
@@ -122,13 +122,13 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 	if t.format == "text" {
 		return t.print(cmd.OutOrStdout(), row)
 	}
-	return printRows(cmd.OutOrStdout(), t.format, []bench.RatesRow{row}, "", rateLine)
+	return printRows(cmd.OutOrStdout(), t.format, []rates.Row{row}, "", rateLine)
 }
 
 // ratesShown is the number of lines of the curve in the table.
 const ratesShown = 20
 
-func (t *tuneRate) print(w io.Writer, row bench.RatesRow) error {
+func (t *tuneRate) print(w io.Writer, row rates.Row) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "LEARNING RATE\tLOSS\tSMOOTHED\tSLOPE")
 	every := max(1, len(row.Curve)/ratesShown)
@@ -171,6 +171,6 @@ func (t *tuneRate) given() string {
 	return cli.Words(words...)
 }
 
-func rateLine(r bench.RatesRow) (text, benchfmt string) {
+func rateLine(r rates.Row) (text, benchfmt string) {
 	return "", fmt.Sprintf("%s %d %.4g learning-rate %.4g lowest-loss-rate %.4g blow-up-rate", benchName(r.Name), r.Seeds, r.Chosen, r.Lowest, r.BlowUp)
 }

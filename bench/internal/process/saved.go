@@ -1,0 +1,36 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"hash/crc64"
+	"path/filepath"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+)
+
+// LastSaved returns a checksum over all bits of the parameters in the newest checkpoint of a run's
+// folder, and the number of damaged places in its checkpoints.
+func LastSaved(ctx context.Context, dir string) (bits string, damaged int, err error) {
+	fs, at := vfs.OS{}, filepath.Join(dir, "checkpoints")
+	report, err := ckpt.Verify(ctx, fs, at, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	m, _, err := ckpt.Newest(fs, at)
+	if err != nil {
+		return "", 0, err
+	}
+	layout, err := kintsugi.NewLayout(m.Tensors)
+	if err != nil {
+		return "", 0, err
+	}
+	params, err := ckpt.Params(ctx, fs, at, layout, m)
+	if err != nil {
+		return "", 0, err
+	}
+	return fmt.Sprintf("%016x", crc64.Checksum(kernels.Bytes(params), crc64.MakeTable(crc64.ECMA))), len(report.Damage), nil
+}
