@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
@@ -13,7 +14,7 @@ import (
 // dies and however it comes back. The accelerator's memory is separate from the host's, so a
 // missing or late copy between the two shows here.
 func TestShardsOnAnAcceleratorAreTheSame(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	far := func(cfg LiveConfig) LiveConfig {
 		cfg.Accelerator = kernelstest.Apart(kernels.Best())
 		return cfg

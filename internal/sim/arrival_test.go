@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -16,7 +17,7 @@ import (
 // commits, for every way that gradients travel and every place where shards are kept, also if a
 // server dies in the middle of such a step.
 func TestMakingStepsAsTheyArriveDoesNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	calm := base(t)
 	calm.Servers, calm.Workers, calm.Steps, calm.Layout, calm.Device, calm.Threads, calm.SaveEvery = 2, 3, 12, wide(t), kernels.Best(), 2, 0
 	calm.Gradient, calm.Layered = nil, layered(calm.Layout, 0)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // drawChain returns the run of a seed with the given number of replicas, under all faults.
@@ -18,7 +20,7 @@ func drawChain(seed uint64, replicas int) Config {
 // Whatever goes wrong, a line goes on as long as each shard has a replica with all of it, and
 // replicas are equal to the bit.
 func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(300, 60)
 	views, lines := 0, 0
 	for seed := range n {
@@ -38,7 +40,7 @@ func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 // Every step counts every worker, so servers of chains that die do not change a single bit, as long
 // as no two die together. An undisturbed run says what the bits must be.
 func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	died := 0
 	for seed := range uint64(40) {
 		for _, replicas := range []int{2, 3} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -118,7 +119,7 @@ func (c *characters) loop(t *testing.T, schedule conductor.Schedule, steps kints
 // room for rounding, which does not occur here: the numbers of workers and examples are powers of
 // two, so weights are exact.
 func TestCharlmThroughServersIsCharlmInALoop(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	workers, batch, steps := 4, 2, kintsugi.Step(25)
 	if testing.Short() {
 		workers, batch, steps = 2, 1, 8

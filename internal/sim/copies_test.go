@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // Whatever goes wrong, with copies a line goes on as long as every head lives. A shard whose head
 // is gone falls back to its copy, the others stay as they are, and nothing counts twice. Without
 // failures nothing is lost.
 func TestNoSeedBreaksAPromiseOfCopies(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(40, 10)
 	partials, lines := 0, 0
 	for seed := range n {

@@ -1,6 +1,10 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
+)
 
 // drawFlowing returns the run of a seed whose workers push gradients while they compute them.
 func drawFlowing(seed uint64) Config {
@@ -17,7 +21,7 @@ func drawFlowing(seed uint64) Config {
 
 // Whatever goes wrong, it does not matter that heads have parts of gradients that are given up.
 func TestNoSeedBreaksAPromiseOfPushesInParts(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	var sum FlowResult
 	n := seeds(400, 60)
 	for seed := range n {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // drawGold returns the run of a seed whose servers have everything that helps shards survive: a
@@ -20,7 +21,7 @@ func drawGold(seed uint64, replicas int) Config {
 // has comes back as it was saved, no step is taken back as long as any shard is left, and nothing
 // counts twice.
 func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(200, 100)
 	partials, recalled := 0, 0
 	for seed := range n {
@@ -42,7 +43,7 @@ func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 // The number of replicas changes all the time, under every fault. The change alone takes no step
 // back, and other faults meanwhile break no promise.
 func TestNoSeedBreaksAPromiseWhileReplicasAreChosen(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(200, 50)
 	lines, calm := 0, 0
 	for seed := range n {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -12,7 +13,7 @@ import (
 // gradient. The step stays as it was decided: they are made to push again. The run ends on its
 // line, with the bits of a run in which they forget nothing, for any number of replicas.
 func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	times := 0
 	for seed := range seeds(60, 20) {
 		for replicas := 1; replicas <= 3; replicas++ {
@@ -43,7 +44,7 @@ func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 // The same while connections break, processes stand still and messages are duplicated: no promise
 // is broken, and every run ends.
 func TestNoSeedBreaksAPromiseWhileWorkersForget(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for seed := range seeds(100, 20) {
 		cfg := drawChain(seed, int(1+seed%3))
 		cfg.Consistency, cfg.Faults, cfg.forgets = agg.Config{Lead: kintsugi.Infinite}, NetworkFaults, 0.02

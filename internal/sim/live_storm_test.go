@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -20,6 +21,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
+
+var (
+	stormFlag  = flag.Int64("storm-seed", 0, "the seed of the first storm")
+	stormsFlag = flag.Uint64("storm-seeds", 0, "how many storms there are")
+)
+
+// storms returns the number of storms: that of -seeds if given, else fewer with -short.
+func storms() uint64 {
+	switch {
+	case *stormsFlag > 0:
+		return *stormsFlag
+	case testing.Short():
+		return 20
+	}
+	return 40
+}
 
 // recovery is how a run goes on after the death of a server.
 type recovery int
@@ -438,9 +455,9 @@ func cuttable(t *testing.T) (through func(address string) string, cut func()) {
 // but not the same order of events.
 func TestStormsOfRealShells(t *testing.T) {
 	race.Skip(t)
-	n, proven := seeds(40, 20), 0
+	n, proven := storms(), 0
 	for i := range n {
-		seed := i + uint64(max(0, *seedFlag))
+		seed := i + uint64(max(0, *stormFlag))
 		s := drawStorm(t, seed)
 		var log strings.Builder
 		exact, err := s.run(t, &log)

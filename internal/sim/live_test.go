@@ -25,9 +25,6 @@ const patience = 4 * time.Minute
 // soon is the grace of clusters that are to go on without a worker.
 const soon = 300 * time.Millisecond
 
-// racing reports whether this test runs under the race detector.
-const racing = race.Enabled
-
 func layout(t testing.TB) *kintsugi.Layout {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a/w", Shape: []int{300, 40}}, {Name: "a/b", Shape: []int{40}}, {Name: "c", Shape: []int{3, 777}}})
 	if err != nil {
@@ -61,16 +58,7 @@ func base(t testing.TB) LiveConfig {
 }
 
 // brief reports whether this is a short run under the race detector.
-func brief() bool { return racing && testing.Short() }
-
-// oneGoroutine skips, with -short under the race detector, a test that mostly does arithmetic on
-// one goroutine. The detector would make it many times slower and has little to find.
-func oneGoroutine(t *testing.T) {
-	t.Helper()
-	if brief() {
-		t.Skip("it is many times slower under the race detector; run it without -short")
-	}
-}
+func brief() bool { return race.Enabled && testing.Short() }
 
 // raced returns the number of steps of a long run: few under the race detector with -short,
 // otherwise plain. The detector finds in some dozens of steps what it finds in all, and each takes

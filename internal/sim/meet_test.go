@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // meetRun returns the undisturbed run of a seed in which deaths are to meet, with every worker
@@ -23,7 +25,7 @@ func meetRun(seed uint64, replicas int) Config {
 // ends, and nothing is taken back. Otherwise all go back to the newest checkpoint. Either way the
 // run ends with the bits of an undisturbed one.
 func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	// The smallest number of replicas with which a line survives a meeting. With fewer, a line
 	// begins at a checkpoint.
 	outlives := map[meeting]int{
@@ -80,7 +82,7 @@ func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 // A head and a worker of the same step die together, and the worker is not waited for. The step is
 // decided anew without it, and nothing that was released is taken back.
 func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	met, fewer := 0, 0
 	for seed := range seeds(8, 2) {
 		for replicas := 1; replicas <= 3; replicas++ {
@@ -113,7 +115,7 @@ func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
 // If nobody has a shard any more, gold restores it alone, and the others keep theirs: no line
 // begins at a checkpoint.
 func TestDeathsThatMeetLeaveGoldWhatTheyLeft(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, m := range []meeting{headAndTail, headAndWorker, serverAndCoordinator, joinerAgain, joinerAndSource, serverAsItNames} {
 		met, alone := 0, 0
 		for seed := range seeds(8, 2) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -26,7 +27,7 @@ func drawMoving(seed uint64, replicas int) Config {
 // comes back as it was saved, nothing counts twice, what is left outside a process is not taken for
 // more than it is, and the run ends although servers never come back.
 func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(200, 50)
 	moved, recalled := 0, 0
 	for seed := range n {
@@ -47,7 +48,7 @@ func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
 // before the next one dies, the run has the bits of an undisturbed one. With three servers and two
 // replicas, the second death leaves every shard to one server.
 func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	whole := 0
 	for seed := range uint64(40) {
 		cfg := drawChain(seed, 2)
@@ -77,7 +78,7 @@ func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 // One server stays away for a while, and nothing else fails. Its shard is restored elsewhere, and
 // goes home when the server is back. No step is taken back.
 func TestAShardComesHomeWithItsServer(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	home := 0
 	for seed := range uint64(40) {
 		cfg := drawMoving(seed, 1)

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // drawNext returns the run of a seed in which the next replica answers for those behind it, under
@@ -19,7 +21,7 @@ func drawNext(seed uint64, replicas int) Config {
 // others stay as they are. A coordinator that took a replica which may lack steps for whole would
 // be noticed.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(100, 30)
 	views, lines, partials, found := 0, 0, 0, false
 	for seed := range n {
@@ -46,7 +48,7 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 // The same while servers stay away for longer than they are waited for: others take their places in
 // chains, and give them back.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(100, 20)
 	views := 0
 	for seed := range n {
@@ -68,7 +70,7 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
 // a bit of the model changes. Nor does it if deaths meet and each shard keeps its head or its next
 // replica.
 func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	died, met, n := 0, 0, seeds(20, 5)
 	for seed := range n {
 		cfg := synchronous(drawNext(seed, 3))
@@ -110,7 +112,7 @@ func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
 // Head and next replica die together. The last released steps of their shard may be lost. A line
 // begins, on which that shard falls back to what the replica behind them has.
 func TestHeadAndNextThatDieTogetherBeginALine(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	met, fell, n := 0, 0, seeds(20, 5)
 	for seed := range n {
 		cfg := meetRun(seed, 3)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -85,7 +86,7 @@ func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 // and broke, it was kept in the outage, and two conductors had come since. In the run of 310766,
 // the end comes while a replica that is not whole has a copy that nobody has released.
 func TestNoSeedBreaksAPromiseOfOddSettings(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	list := []uint64{11, 20453, 310766}
 	for seed := range seeds(300, 40) {
 		list = append(list, seed)

@@ -6,12 +6,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // Whoever dies and comes back, together or not, and whatever losses are reported: every step is
 // made, with a quota between one and the number of workers.
 func TestNoControllerStopsARun(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	presets := []string{"dbw", "dbw:wait", "dbw:pull", "dbw:joint", "dbw:knee=4", "dbw:paper", "bdbw:wait", "adasync:1", "adasync:3,wait"}
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(r, "workers")

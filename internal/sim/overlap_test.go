@@ -59,7 +59,7 @@ func layered(l *kintsugi.Layout, each time.Duration) func(*worker.Layers) worker
 // the wire and the codec, nor does the death of a server in the middle. The run goes on where a
 // worker is.
 func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, c := range []struct {
 		name  string
 		wire  worker.Wire

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 	"github.com/kintsugi-ml/kintsugi/server"
@@ -16,7 +17,7 @@ import (
 // takes one tensor after the other: for any number of servers, with arrays on an accelerator, in
 // chains, and through the death of a server.
 func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	cfg := base(t)
 	cfg.Steps = 40
 	s := &cfg.Schedule

@@ -188,7 +188,7 @@ var tables = []string{"mf", "mf:als", "lda"}
 // which one is killed, and in a loop. Only touched rows travel, and the parameters end with the
 // same bits.
 func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, name := range tables {
 		t.Run(name, func(t *testing.T) {
 			x := newTable(t, name, 4)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // drawStrange returns the run of a seed with the given number of replicas, in which servers do not
@@ -32,7 +33,7 @@ func drawStrange(seed uint64, replicas int) Config {
 // Whatever servers report of each other, and whichever is left out: no promise is broken, and in
 // the end all servers are back in.
 func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := seeds(100, 40)
 	parted := 0
 	for seed := range n {
@@ -52,7 +53,7 @@ func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 // Two servers of a run in which nothing else fails never reach each other again. The run ends
 // without a step taken back, with the bits of an undisturbed one.
 func TestServersThatNeverMeetAgainDoNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for seed := range uint64(40) {
 		for _, replicas := range []int{2, 3} {
 			cfg := synchronous(drawChain(seed, replicas))

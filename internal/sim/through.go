@@ -28,6 +28,9 @@ func (w PathWay) String() string {
 	return [...]string{"dropped", "where the shards stayed", "elsewhere by staleness", "everywhere", "elsewhere back to its end"}[w]
 }
 
+// keptApart is how many gradients a worker keeps separately, as in package worker.
+const keptApart = 4
+
 // PathWays returns all ways.
 func PathWays() []PathWay {
 	return []PathWay{PathDropped, PathStayed, PathDiscounted, PathAsItWas, PathBack}
@@ -95,7 +98,7 @@ func (o Through) Train(t Training) (before, back float64, apart int, err error) 
 
 // path returns what a worker offers of what it has learnt alone.
 func (o Through) path(t Training, slot int, version kintsugi.Step, params, base []float32, lost kept.Range) kept.Gradient {
-	q := kept.New(kept.Config{Rule: kintsugi.KeepLocal, Values: len(base), Most: keptArrays})
+	q := kept.New(kept.Config{Rule: kintsugi.KeepLocal, Values: len(base), Most: keptApart})
 	rate := float32(t.Schedule.At(version + 1).LearningRate)
 	end, grads := append([]float32(nil), params...), make([]float32, len(params))
 	id := kintsugi.PushID{Line: simLine, Slot: kintsugi.Slot(slot), Incarnation: 1, Version: version}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // lossesThrough returns the losses of a run of four workers through an outage in which half of the
@@ -33,7 +34,7 @@ func lossesThrough(t *testing.T, workers int, o Through, pushes ...kintsugi.Step
 // their paths: after one push of each worker the loss is below that before the outage. If they
 // count in any other way, or not at all, it is not.
 func TestPathsBringBackWhatWasLost(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	o := Through{Step: 40, Alone: 50, Lost: 0.5, Age: 32}
 	for _, o.Way = range PathWays() {
 		before, back, after := lossesThrough(t, 4, o, 1)

@@ -214,12 +214,15 @@ func (h *theatre) after(seconds float64, slot int, what func()) {
 	heap.Push(&h.events, e)
 }
 
+// tickEvery is the interval of a conductor's ticks while something happens.
+const tickEvery = 50 * time.Millisecond
+
 // tick lets the conductor notice the time. The interval is a thousandth of the time in which
 // nothing else happens, if that is longer than the conductor's tick. Otherwise hours of waiting
 // would take hours to simulate.
 func (h *theatre) tick() {
 	h.core.Tick(h.clock())
-	pause := conductorTick.Seconds()
+	pause := tickEvery.Seconds()
 	if len(h.events) > 0 {
 		pause = max(pause, (h.events[0].at-h.now)/1000)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -32,7 +33,7 @@ func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Tra
 
 // Virtual time would go on for ever, and nobody would notice.
 func TestATrainingThatCannotGoOnEnds(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, preset := range []string{"bsp", "backup:2", "async", "dbw"} {
 		cfg := training(t, preset, 16, 200)
 		cfg.Schedule.LearningRate = 1e9
@@ -48,7 +49,7 @@ func TestATrainingThatCannotGoOnEnds(t *testing.T) {
 }
 
 func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, preset := range []string{
 		"bsp", "backup:2", "backup:2,wait", "backup:2,pull", "async:constant", "async:constant,discount,credit=2", "ssp:2,constant", "rennala:6",
 		"dbw", "dbw:wait", "dbw:pull", "dbw:wait,knee=8", "dbw:joint", "dbw:paper", "bdbw", "adasync:2",
@@ -91,7 +92,7 @@ func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
 // Losses steer some controllers. A loss of NaN stops none of them, nor does a single worker, nor do
 // times in which no worker is there.
 func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, preset := range []string{"dbw", "dbw:wait", "dbw:joint", "dbw:paper", "bdbw", "adasync:2"} {
 		for _, n := range []int{1, 3} {
 			cfg := training(t, preset, n, 200)
@@ -115,11 +116,13 @@ func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
 	}
 }
 
+func equalBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+
 // If all take equally long, then when the first gradient is finished all others are too, but not
 // yet reported. Their parts are complete, and a step that waits for one gradient has the bits of a
 // step of all.
 func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	set, err := data.Open("digits", "")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +145,7 @@ func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 		return r
 	}
 	all, one, parts := run("bsp", nil), run("backup:5", nil), run("backup:5", &free)
-	if !slices.EqualFunc(all.Params, parts.Params, sameBits) || slices.EqualFunc(all.Params, one.Params, sameBits) {
+	if !slices.EqualFunc(all.Params, parts.Params, equalBits) || slices.EqualFunc(all.Params, one.Params, equalBits) {
 		t.Error("a step of one gradient and whole parts is not a step of all")
 	}
 	grads, want := make([]float32, model.Values()), make([]float32, model.Values())
@@ -150,7 +153,7 @@ func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 		t.Errorf("six tenths of 8 examples are a share of %v, want 0.5", share)
 	}
 	model.WithBatch(4).Gradient(all.Params, want, rand.New(rand.NewPCG(1, 2)))
-	if !slices.EqualFunc(grads, want, sameBits) {
+	if !slices.EqualFunc(grads, want, equalBits) {
 		t.Error("half of a batch does not have the gradient of its first half")
 	}
 	if share := model.Part(all.Params, grads, rand.New(rand.NewPCG(1, 2)), 0.1); share != 0 {
@@ -159,7 +162,7 @@ func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 }
 
 func TestATrainingReplaysToTheBit(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	run := func() ([]kintsugi.StepEvent, Trained) {
 		cfg := training(t, "dbw:wait", 16, 200)
 		cfg.Lifetime, cfg.Rebirth = 50, 2
@@ -187,7 +190,7 @@ func TestATrainingReplaysToTheBit(t *testing.T) {
 
 // If all workers take the same time, dbw waits for all, and takes no longer than bsp.
 func TestDBWWithoutStragglersIsBSP(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	seconds := func(preset string) float64 {
 		cfg := training(t, preset, 16, 200)
 		cfg.Times, _ = ParseTimes("constant", 1)
@@ -205,7 +208,7 @@ func TestDBWWithoutStragglersIsBSP(t *testing.T) {
 // Half of the workers become five times slower. Within some steps dbw goes on with the others, and
 // it takes the slow ones back when they recover.
 func TestDBWFollowsASlowdown(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for _, preset := range []string{"dbw", "dbw:wait"} {
 		cfg := training(t, preset, 16, 100000)
 		cfg.Times, _ = ParseTimes("exp:0.05", 1)
@@ -335,7 +338,7 @@ func TestSlowdownsAreRead(t *testing.T) {
 // The gradient of the whole set is the mean of the gradients of its batches, and the derivative of
 // the loss.
 func TestSoftmaxGradients(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	s, err := NewSoftmax(data.Digits(1, 60, 1).Set(), 60, 7, 4000)
 	if err != nil {
 		t.Fatal(err)

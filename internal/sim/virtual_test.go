@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -43,7 +44,7 @@ func seeds(plain, short uint64) uint64 {
 
 // Whatever goes wrong, no promise is broken, and when nothing more goes wrong, the run ends.
 func TestNoSeedBreaksAPromise(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	n := uint64(400)
 	if testing.Short() {
 		n = 100
@@ -57,7 +58,7 @@ func TestNoSeedBreaksAPromise(t *testing.T) {
 
 // Long runs with every fault break no promise.
 func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for i := range seeds(250, 25) {
 		if _, err := Run(Draw(EveryFault+i, 200)); err != nil {
 			t.Error(err)
@@ -67,7 +68,7 @@ func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
 
 // Seeds that once failed are in testdata/seeds.txt, with what they found.
 func TestSeedsThatOnceFailedStayWell(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	f, err := os.Open("testdata/seeds.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +111,7 @@ func TestReplay(t *testing.T) {
 
 // A seed is only useful if it gives the same run again.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for seed := range uint64(20) {
 		var a, b bytes.Buffer
 		for _, out := range []*bytes.Buffer{&a, &b} {
@@ -140,7 +141,7 @@ func firstDifference(a, b string) string {
 // and do not change a bit, and neither does the number of servers. An undisturbed run says what the
 // bits must be.
 func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	for seed := range uint64(60) {
 		cfg := Draw(seed, steps())
 		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
@@ -170,7 +171,7 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 // Servers that find their shards outside their processes cost time as well, and do not change a
 // bit, whatever else the network does. No line ends.
 func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	found := 0
 	for seed := range uint64(120) {
 		cfg := Draw(seed, steps())
@@ -206,7 +207,7 @@ func sameGradients(a, b kintsugi.Commit) bool {
 
 // A fault that is never drawn, or never strikes, finds nothing.
 func TestEveryFaultStrikes(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	var struck [faultKinds]int
 	lines, longest, recalled := 0, 0, 0
 	for seed := range uint64(60) {
@@ -236,7 +237,7 @@ func TestEveryFaultStrikes(t *testing.T) {
 // TestSoak runs the number of seeds that -seeds gives on all cores: make soak. Without a number it
 // runs a few, so that it is known to work.
 func TestSoak(t *testing.T) {
-	oneGoroutine(t)
+	race.Skip(t)
 	if *seedsFlag == 0 {
 		*seedsFlag = 20
 		defer func() { *seedsFlag = 0 }()
