@@ -215,7 +215,7 @@ model: ## look at every order of events of the models in docs/model with Spin (F
 soak: build ## simulate many seeds (SEEDS=50000), kill 300 processes in every state, 200 of them of chains, draw 200 runs, and 50 under the race detector, cut hosts off, then repeat the tests in random order (COUNT=10)
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestSoak$$' -args -seeds $(SEEDS) -result testdata/soak.txt
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestWhatWorkersSeeIsInOrder$$' -args -seeds 1000
-	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestStormsOfRealShells$$' -args -seeds 2000
+	$(GO) test ./internal/live -count 1 -timeout 120m -v -run '^TestStormsOfRealShells$$' -args -seeds 2000
 	bin/kintsugi bench kills --kills 100 --seed 2
 	bin/kintsugi bench drawn --runs 200 --seed 1
 	.ci/race $(GO) run -race ./cmd/kintsugi bench drawn --runs 50 --seed 2

@@ -12,7 +12,7 @@
 // point or two lower. The table has both numbers.
 //
 // The workers are simulated. Codecs, error feedback, frames and steps are those of a cluster, but
-// there are no processes. A cluster of processes ends with the same bits; internal/sim tests that.
+// there are no processes. A cluster of processes ends with the same bits; a test shows that.
 package codecs
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/bench/page"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/live"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
@@ -72,7 +72,7 @@ func TestSimulatedWorkersDoWhatAClusterDoes(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		live, err := sim.StartLive(ctx, sim.LiveConfig{
+		live, err := live.Start(ctx, live.Config{
 			Servers: 1, Workers: 3, Layout: p.Layout, Gradient: trainee.Gradient, Schedule: p.Schedule, Steps: steps, Seed: 3,
 			Codec: func(kintsugi.Slot) compress.Codec { return codec },
 		})

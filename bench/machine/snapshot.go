@@ -13,7 +13,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/live"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
@@ -133,7 +133,7 @@ func Snapshots(ctx context.Context, cfg SnapshotConfig) (rows []SnapshotRow, err
 func (s *snapshots) run(ctx context.Context) ([]kintsugi.StepEvent, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l, err := sim.StartLive(ctx, sim.LiveConfig{
+	l, err := live.Start(ctx, live.Config{
 		Servers: 1, Workers: s.cfg.Workers, Layout: s.layout, Gradient: syntheticGradient, Schedule: syntheticSchedule(),
 		Steps: 1 << 40, SaveEvery: 1, Device: kernels.Best(), Threads: runtime.NumCPU(), Wire: worker.WireAuto, Save: s.save,
 	})

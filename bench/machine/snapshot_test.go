@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/live"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
@@ -39,7 +39,7 @@ func TestAVersionThatIsSavedIsOfOneStep(t *testing.T) {
 	}
 	var mu sync.Mutex
 	steps, saves := kintsugi.Step(0), 0
-	l, err := sim.StartLive(t.Context(), sim.LiveConfig{
+	l, err := live.Start(t.Context(), live.Config{
 		Servers: 1, Workers: 1, Layout: layout, Gradient: syntheticGradient, Schedule: syntheticSchedule(), Steps: 60, SaveEvery: 1,
 		Save: func(_ context.Context, _ kintsugi.View, s server.Shard) (string, uint64, error) {
 			first := [3]float32{s.Params[0], s.State[0][0], s.State[1][0]}

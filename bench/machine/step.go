@@ -10,7 +10,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/live"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker"
@@ -231,7 +231,7 @@ func (cfg *StepConfig) moved(w *wire) *moved {
 // run runs a cluster and measures its steps.
 func (cfg *StepConfig) run(ctx context.Context, layout *kintsugi.Layout, wire worker.Wire) (stepRun, error) {
 	watch := newStepWatch(cfg.Workers, cfg.Servers)
-	l, err := sim.StartLive(ctx, sim.LiveConfig{
+	l, err := live.Start(ctx, live.Config{
 		Servers: cfg.Servers, Workers: cfg.Workers, Layout: layout, Gradient: syntheticGradient, Schedule: syntheticSchedule(),
 		Steps: kintsugi.Step(warmSteps + cfg.Steps), Device: kernels.Best(), Threads: max(1, runtime.NumCPU()/cfg.Servers), Wire: wire,
 		Save: saveNothing, ServerEnters: watch.server, WorkerEnters: watch.worker,

@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -65,7 +65,7 @@ type anytimeWay struct {
 
 // Anytime compares the ways to count.
 func Anytime(ctx context.Context, cfg AnytimeConfig) ([]AnytimeRow, error) {
-	model, err := sim.NewSoftmax(cfg.Set, cfg.Examples, 4, 1)
+	model, err := virtual.NewSoftmax(cfg.Set, cfg.Examples, 4, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func Anytime(ctx context.Context, cfg AnytimeConfig) ([]AnytimeRow, error) {
 }
 
 // best returns the row of a way to count at the quota that reaches the target earliest on average.
-func (cfg *AnytimeConfig) best(ctx context.Context, m *sim.Softmax, w anytimeWay, alpha, target float64) (AnytimeRow, error) {
+func (cfg *AnytimeConfig) best(ctx context.Context, m *virtual.Softmax, w anytimeWay, alpha, target float64) (AnytimeRow, error) {
 	quotas, row := cfg.Quotas, AnytimeRow{Alpha: alpha, Target: target, Partial: w.partial, Cost: w.cost, Preset: "fixed", Seconds: record.Unknown()}
 	if w.dynamic {
 		quotas, row.Preset = []int{0}, "dbw"
@@ -120,7 +120,7 @@ func (cfg *AnytimeConfig) best(ctx context.Context, m *sim.Softmax, w anytimeWay
 		_, err := cfg.train(m, w, quotas[q], alpha, uint64(1+i%cfg.Seeds), func(e kintsugi.StepEvent, params []float32) bool {
 			mean, steps = mean+float64(e.Quota), steps+1
 			if m.Loss(params) <= target {
-				at = e.Time.Sub(sim.Epoch()).Seconds()
+				at = e.Time.Sub(virtual.Epoch()).Seconds()
 				return false
 			}
 			return true
@@ -145,12 +145,12 @@ func (cfg *AnytimeConfig) best(ctx context.Context, m *sim.Softmax, w anytimeWay
 // anytimeLimit limits the steps of a run, as a multiple of the steps with all workers.
 const anytimeLimit = 40
 
-func (cfg *AnytimeConfig) train(m *sim.Softmax, w anytimeWay, quota int, alpha float64, seed uint64, each func(kintsugi.StepEvent, []float32) bool) (sim.Trained, error) {
-	times, err := sim.ParseTimes(fmt.Sprintf("exp:%g", alpha), 1)
+func (cfg *AnytimeConfig) train(m *virtual.Softmax, w anytimeWay, quota int, alpha float64, seed uint64, each func(kintsugi.StepEvent, []float32) bool) (virtual.Trained, error) {
+	times, err := virtual.ParseTimes(fmt.Sprintf("exp:%g", alpha), 1)
 	if err != nil {
-		return sim.Trained{}, err
+		return virtual.Trained{}, err
 	}
-	t := sim.Training{
+	t := virtual.Training{
 		Seed: seed, Workers: cfg.Workers, Steps: cfg.Steps, Problem: m, Times: times, Apply: 0.001, Ranked: true, Each: each,
 		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: cfg.Rate},
 	}
@@ -167,7 +167,7 @@ func (cfg *AnytimeConfig) train(m *sim.Softmax, w anytimeWay, quota int, alpha f
 		preset = fmt.Sprintf("backup:%d", cfg.Workers-quota)
 	}
 	if t.Consistency, err = agg.Preset(preset); err != nil {
-		return sim.Trained{}, err
+		return virtual.Trained{}, err
 	}
-	return sim.Train(t)
+	return virtual.Train(t)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
@@ -81,14 +81,14 @@ func (s *sweep) follow(w *workload, controller string, x situation, seed uint64,
 		}
 		loss := w.problem.Loss(params)
 		look(e, loss)
-		return !cross.add(e.Time.Sub(sim.Epoch()).Seconds(), loss)
+		return !cross.add(e.Time.Sub(virtual.Epoch()).Seconds(), loss)
 	}
-	_, err = sim.Train(t)
+	_, err = virtual.Train(t)
 	return cross.at, err
 }
 
 // training returns the Training for a controller.
-func (s *sweep) training(w *workload, controller string, x situation, seed uint64) (sim.Training, error) {
+func (s *sweep) training(w *workload, controller string, x situation, seed uint64) (virtual.Training, error) {
 	c, err := agg.Preset(controller)
 	c.Busy = x.busy
 	t := s.under(x)

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 )
 
 // Fixed is the time of a fixed quota to the target.
@@ -96,7 +96,7 @@ func (s *sweep) runs(w *workload, controllers []string) ([]Trace, error) {
 // points returns the steps of a run to the target, and its seconds.
 func (s *sweep) points(w *workload, controller string, x situation, seed uint64) (points []Point, seconds float64, err error) {
 	seconds, err = s.follow(w, controller, x, seed, func(e kintsugi.StepEvent, loss float64) {
-		points = append(points, Point{e.Time.Sub(sim.Epoch()).Seconds(), e.Quota, record.Number(loss), e.Reason})
+		points = append(points, Point{e.Time.Sub(virtual.Epoch()).Seconds(), e.Quota, record.Number(loss), e.Reason})
 	})
 	return points, seconds, err
 }

@@ -4,7 +4,7 @@
 // judged on, and whether it beats its rivals.
 //
 // Gradients are real and time is virtual. With a fixed quota k, the model depends only on k and the
-// seed (see sim.Training.Ranked). So the loss after each step is computed once for all
+// seed (see virtual.Training.Ranked). So the loss after each step is computed once for all
 // distributions of times and all policies of busy workers, and the times of the steps once for all
 // models: the sweep over all quotas costs little more than the controllers.
 package quota
@@ -18,7 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
@@ -101,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		if set.Shape[0] > 1 {
 			pool = 8 // colour images have three inputs per pixel
 		}
-		model, err := sim.NewSoftmax(set, cfg.Examples, pool, 1)
+		model, err := virtual.NewSoftmax(set, cfg.Examples, pool, 1)
 		if err != nil {
 			return nil, err
 		}

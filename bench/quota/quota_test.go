@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench/page"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/race"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
@@ -22,16 +22,16 @@ import (
 // seed, and not on how long workers take. Only the order of a sum differs, and with it the last
 // bits.
 func TestAFixedQuotaTrainsTheSameModelWhateverTheTimes(t *testing.T) {
-	model, err := sim.NewSoftmax(data.Digits(1, 200, 1).Set(), 200, 4, 8)
+	model, err := virtual.NewSoftmax(data.Digits(1, 200, 1).Set(), 200, 4, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := func(workers int, times string, busy kintsugi.Busy, quota int) []float32 {
-		x, err := sim.ParseTimes(times, 1)
+		x, err := virtual.ParseTimes(times, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := sim.Train(sim.Training{
+		r, err := virtual.Train(virtual.Training{
 			Seed: 3, Workers: workers, Consistency: agg.Config{Quota: quota, Lead: kintsugi.Infinite, Busy: busy},
 			Schedule: schedule(2), Steps: 30, Problem: model, Times: x, Ranked: true,
 		})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
@@ -17,7 +17,7 @@ import (
 type sweep struct {
 	cfg      *Config
 	ctx      context.Context
-	model    *sim.Softmax
+	model    *virtual.Softmax
 	data     string
 	progress *bench.Countdown
 	mu       sync.Mutex // guards clocks
@@ -41,7 +41,7 @@ type clockKey struct {
 // workload is a batch size and a learning rate, with the number of steps of each fixed quota to the
 // target.
 type workload struct {
-	problem       *sim.Softmax
+	problem       *virtual.Softmax
 	batch         int
 	rate, target  float64
 	steps, scaled map[int][]float64 // by quota, by seed: first the seeds to judge on, then those to choose on
@@ -62,7 +62,7 @@ func (s *sweep) workload(batch int, rate float64) (*workload, error) {
 	n := s.cfg.Workers
 	ends := make([]float64, 2*s.cfg.Seeds)
 	err := bench.Each(s.ctx, s.cfg.Parallel, s.cfg.Seeds, func(_ context.Context, i int) error {
-		r, err := sim.Train(sim.Training{
+		r, err := virtual.Train(virtual.Training{
 			Seed: s.seed(s.cfg.Seeds + i), Workers: n, Consistency: agg.Config{Busy: kintsugi.Wait}, Schedule: schedule(rate), Steps: s.cfg.Steps,
 			Problem: w.problem, Times: exponential(0), Ranked: true,
 		})
@@ -107,7 +107,7 @@ func scaledQuota(k, n int) bool { return 4*k%n == 0 }
 // stepsTo returns the number of steps of a fixed quota to the target, or +Inf if more than limit.
 func (s *sweep) stepsTo(w *workload, quota int, rate float64, limit kintsugi.Step, seed uint64) (float64, error) {
 	cross := crossings{target: w.target, before: w.problem.Loss(make([]float32, w.problem.Values())), at: math.Inf(1)}
-	_, err := sim.Train(sim.Training{
+	_, err := virtual.Train(virtual.Training{
 		Seed: seed, Workers: quota, Consistency: agg.Config{Busy: kintsugi.Wait}, Schedule: schedule(rate), Steps: limit,
 		Problem: w.problem, Times: exponential(0), Ranked: true,
 		Each: func(e kintsugi.StepEvent, params []float32) bool {
@@ -119,8 +119,8 @@ func (s *sweep) stepsTo(w *workload, quota int, rate float64, limit kintsugi.Ste
 
 // exponential returns times with mean one second, of which the share alpha is exponentially
 // distributed.
-func exponential(alpha float64) sim.Times {
-	t, err := sim.ParseTimes(fmt.Sprintf("exp:%g", alpha), 1)
+func exponential(alpha float64) virtual.Times {
+	t, err := virtual.ParseTimes(fmt.Sprintf("exp:%g", alpha), 1)
 	if err != nil {
 		panic(fmt.Sprintf("bench: alpha %v: %v", alpha, err)) // the caller must check its configuration
 	}
@@ -153,13 +153,13 @@ func (s *sweep) clock(key clockKey, steps int) ([]float64, error) {
 	steps += steps / 2
 	at := make([]float64, 1, steps+1)
 	t := s.under(key.situation)
-	t.Seed, t.Schedule, t.Steps, t.Problem = key.seed, schedule(0.1), kintsugi.Step(steps), sim.NewNoisy(1, 0)
+	t.Seed, t.Schedule, t.Steps, t.Problem = key.seed, schedule(0.1), kintsugi.Step(steps), virtual.NewNoisy(1, 0)
 	t.Consistency = agg.Config{Quota: key.quota, Lead: kintsugi.Infinite, Busy: key.busy}
 	t.Each = func(e kintsugi.StepEvent, _ []float32) bool {
-		at = append(at, e.Time.Sub(sim.Epoch()).Seconds())
+		at = append(at, e.Time.Sub(virtual.Epoch()).Seconds())
 		return true
 	}
-	_, err := sim.Train(t)
+	_, err := virtual.Train(t)
 	s.mu.Lock()
 	s.clocks[key] = at
 	s.mu.Unlock()
@@ -169,10 +169,10 @@ func (s *sweep) clock(key clockKey, steps int) ([]float64, error) {
 const askSeconds = 0.05 // of Pull: round trip to a server, in mean times of a gradient
 
 // under returns a Training for a situation, with the other fields unset.
-func (s *sweep) under(x situation) sim.Training {
-	t := sim.Training{Workers: s.cfg.Workers, Times: exponential(x.alpha), Ask: askSeconds}
+func (s *sweep) under(x situation) virtual.Training {
+	t := virtual.Training{Workers: s.cfg.Workers, Times: exponential(x.alpha), Ask: askSeconds}
 	if x.slow {
-		t.Slow = []sim.Slowdown{{Factor: slowFactor, Last: s.cfg.Workers/2 - 1, From: slowFrom}}
+		t.Slow = []virtual.Slowdown{{Factor: slowFactor, Last: s.cfg.Workers/2 - 1, From: slowFrom}}
 	}
 	return t
 }

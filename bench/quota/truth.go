@@ -10,7 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
@@ -64,7 +64,7 @@ func (s *sweep) estimated(w *workload, alpha float64) ([]Estimate, error) {
 		}
 		return true
 	}
-	if _, err := sim.Train(t); err != nil {
+	if _, err := virtual.Train(t); err != nil {
 		return nil, err
 	}
 	for i := range found {

@@ -36,7 +36,9 @@ var table = []entry{
 	{5, "bench/...", "what measurements have in common"},
 
 	{4, "internal/launch/...", "a cluster of real processes: starts every role, so it stands above them"},
-	{4, "internal/sim/...", "a cluster under virtual time: runs the same cores, so it stands above them"},
+	{4, "internal/live", "a cluster of real shells in one process"},
+	{4, "internal/sim", "a cluster under virtual time: runs the same cores, so it stands above them"},
+	{4, "internal/virtual", "a training under virtual time, with the real conductor"},
 
 	{3, "worker", "a shell: one role of a run. Roles meet in messages, or a change to one becomes a change to all"},
 	{3, "server", "a shell: one role of a run"},
@@ -155,7 +157,7 @@ func checkLayers(r *report, module string, f *file) {
 		if a, b := role(f.folder), role(folder); a != "" && b != "" && a != b {
 			r.at(i.pos, "roles", "%s imports %s, but %s and %s never import one another: they meet in the "+
 				"messages of the root package. Send what is needed in a message, or take it as a function value "+
-				"that cmd/kintsugi fills in; a test of both belongs in internal/sim or internal/launch",
+				"that cmd/kintsugi fills in; a test of both belongs in internal/sim, internal/live or internal/launch",
 				name(f.folder), name(folder), a, b)
 			continue
 		}

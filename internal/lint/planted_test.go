@@ -111,7 +111,7 @@ import _ "kin/worker/model" // want roles: recovery and worker never import one 
 	{"not even in tests", `
 -- worker/worker_test.go --
 package worker_test
-import _ "kin/server/agg" // want roles: belongs in internal/sim or internal/launch
+import _ "kin/server/agg" // want roles: belongs in internal/sim, internal/live or internal/launch
 `},
 }
 

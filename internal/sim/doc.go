@@ -1,14 +1,7 @@
-// Package sim runs clusters inside one process, for tests that look at every part of a cluster and
-// break any of them at a chosen moment. Begin reading at Run (virtual time) and StartLive (real
-// time).
-//
-// Live runs the real shells of the packages server and worker over real gRPC on loopback.
-// Checkpoints are in memory and the test makes the views. Everything is real except the processes.
-//
-// Run runs a cluster under virtual time, thousands of clusters per second. It uses the pure cores
-// (conductor, shard, agg, roster) unchanged. Around them, the shells are state machines on one heap
-// of events. A seed determines the run and all its faults; the same seed gives the same run to the
-// last event.
+// Package sim runs clusters under virtual time, thousands of them per second, to break them at any
+// moment and look at every part. Begin reading at Run. It uses the pure cores (conductor, shard,
+// agg, roster) unchanged. Around them, the shells are state machines on one heap of events. A seed
+// determines the run and all its faults; the same seed gives the same run to the last event.
 //
 // # Faults
 //
@@ -35,6 +28,6 @@
 // Workers may push a gradient while they compute it (Config.Flows), and give it up when heads have
 // parts of it.
 //
-// Limitation: the simulated shells imitate the shells of the product and share no code with them;
-// Live and the tests of the shells cover those.
+// Limitation: the simulated shells imitate the shells of the product and share no code with them.
+// Package live and the tests of the shells cover those.
 package sim

@@ -19,7 +19,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
-	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -114,8 +114,8 @@ func (s *simulation) checked() error {
 }
 
 // training returns the training that the flags describe.
-func (s *simulation) training() (sim.Training, error) {
-	c := sim.Training{
+func (s *simulation) training() (virtual.Training, error) {
+	c := virtual.Training{
 		Seed: s.seed, Workers: s.workers, Steps: kintsugi.Step(s.steps), Apply: s.apply.Seconds(), Ask: 0.05 * s.mean.Seconds(),
 		Lifetime: s.mtbf.Seconds(), Rebirth: s.rebirth.Seconds(),
 	}
@@ -135,7 +135,7 @@ func (s *simulation) training() (sim.Training, error) {
 		return c, err
 	}
 	for _, text := range s.slow {
-		slow, err := sim.ParseSlowdown(text, s.workers)
+		slow, err := virtual.ParseSlowdown(text, s.workers)
 		if err != nil {
 			return c, err
 		}
@@ -145,27 +145,27 @@ func (s *simulation) training() (sim.Training, error) {
 	return c, err
 }
 
-func (s *simulation) workerTimes() (sim.Times, error) {
+func (s *simulation) workerTimes() (virtual.Times, error) {
 	if s.trace == "" {
-		return sim.ParseTimes(s.times, s.mean.Seconds())
+		return virtual.ParseTimes(s.times, s.mean.Seconds())
 	}
 	info, err := os.Stat(s.trace)
 	if err != nil {
-		return sim.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
+		return virtual.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
 	}
 	if info.IsDir() {
 		run, err := record.ReadRun(s.trace)
 		if err != nil {
-			return sim.Times{}, err
+			return virtual.Times{}, err
 		}
 		return timesOf(run)
 	}
 	f, err := os.Open(s.trace)
 	if err != nil {
-		return sim.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
+		return virtual.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
 	}
 	defer f.Close()
-	times, err := sim.ReadTimes(f)
+	times, err := virtual.ReadTimes(f)
 	if err != nil {
 		return times, fmt.Errorf("--trace %s: %w", s.trace, err)
 	}
@@ -174,31 +174,31 @@ func (s *simulation) workerTimes() (sim.Times, error) {
 
 // timesOf returns the times of gradients in a run. Slots without a finished gradient are left out,
 // and the numbers of later slots decrease.
-func timesOf(run *record.Run) (sim.Times, error) {
-	bySlot := make(map[uint32][]sim.Sample)
+func timesOf(run *record.Run) (virtual.Times, error) {
+	bySlot := make(map[uint32][]virtual.Sample)
 	for _, step := range run.Steps {
 		for _, t := range step.Times {
 			if seconds := t.Seconds(); seconds > 0 {
-				bySlot[t.Slot] = append(bySlot[t.Slot], sim.Sample{Seconds: seconds, GivenUp: t.Fate == kintsugi.GivenUp})
+				bySlot[t.Slot] = append(bySlot[t.Slot], virtual.Sample{Seconds: seconds, GivenUp: t.Fate == kintsugi.GivenUp})
 			}
 		}
 	}
 	if len(bySlot) == 0 {
-		return sim.Times{}, fmt.Errorf("%w: --trace: the run in %s has not recorded what gradients took", kintsugi.ErrUsage, run.Dir)
+		return virtual.Times{}, fmt.Errorf("%w: --trace: the run in %s has not recorded what gradients took", kintsugi.ErrUsage, run.Dir)
 	}
-	var samples []sim.Sample
+	var samples []virtual.Sample
 	for i, slot := range slices.Sorted(maps.Keys(bySlot)) {
 		for _, s := range bySlot[slot] {
 			s.Slot = i
 			samples = append(samples, s)
 		}
 	}
-	return sim.Recorded(samples)
+	return virtual.Recorded(samples)
 }
 
-func (s *simulation) problem() (sim.Problem, error) {
+func (s *simulation) problem() (virtual.Problem, error) {
 	if s.model == "noisy" {
-		return sim.NewNoisy(16, 0.3), nil
+		return virtual.NewNoisy(16, 0.3), nil
 	}
 	if s.model != "digits" && s.model != "mnist" {
 		return nil, fmt.Errorf("%w: --model %q is unknown; use noisy, digits or mnist", kintsugi.ErrUsage, s.model)
@@ -211,7 +211,7 @@ func (s *simulation) problem() (sim.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sim.NewSoftmax(set, 2000, 4, s.batch)
+	return virtual.NewSoftmax(set, 2000, 4, s.batch)
 }
 
 func (s *simulation) command(cmd *cobra.Command) error {
@@ -245,7 +245,7 @@ func (s *simulation) command(cmd *cobra.Command) error {
 		quotas += float64(e.Quota)
 		last = e.Time
 		step := record.StepOf(e)
-		step.Seconds = e.Time.Sub(sim.Epoch()).Seconds()
+		step.Seconds = e.Time.Sub(virtual.Epoch()).Seconds()
 		account.Add(step)
 		if rec != nil {
 			rec.Step(e)
@@ -255,7 +255,7 @@ func (s *simulation) command(cmd *cobra.Command) error {
 		}
 		return cmd.Context().Err() == nil && (s.target == 0 || loss > s.target)
 	}
-	r, err := sim.Train(cfg)
+	r, err := virtual.Train(cfg)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (s *simulation) recorder() (*record.Recorder, error) {
 // dead.
 func (s *simulation) header() record.Header {
 	return record.Header{
-		Start: sim.Epoch(), Model: s.model, Data: s.model, Consistency: s.consistency, Recovery: "none", Codec: "fp32", Device: "virtual time",
+		Start: virtual.Epoch(), Model: s.model, Data: s.model, Consistency: s.consistency, Recovery: "none", Codec: "fp32", Device: "virtual time",
 		Servers: 1, Workers: s.workers, Replicas: 1, Steps: s.steps, Prices: s.price, Version: job.Release,
 	}
 }

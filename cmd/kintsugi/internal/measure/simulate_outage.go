@@ -13,6 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/role"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/virtual"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
@@ -65,7 +66,7 @@ func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
 	if s.workers > 1000 || s.mean < time.Millisecond || s.outage/s.mean > 100_000 || s.seeds < 1 || s.steps <= s.older || s.steps < uint64(s.workers) {
 		return fmt.Errorf("%w: simulate --lose takes a part of the parameters, up to 1000 workers, an outage of up to 100000 gradients of a millisecond or more (--mean), a seed, and at least as many steps before the outage as there are workers, and more than what is lost is older by (--steps, --older)", kintsugi.ErrUsage)
 	}
-	consistency, err := sim.ThroughPreset(s.consistency, s.workers)
+	consistency, err := virtual.ThroughPreset(s.consistency, s.workers)
 	if err != nil {
 		return err
 	}
@@ -78,11 +79,11 @@ func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	n := kintsugi.Step(s.workers)
-	t := sim.Training{
+	t := virtual.Training{
 		Workers: s.workers, Consistency: consistency, Problem: problem, Times: times, Apply: s.apply.Seconds(), Steps: lossesAfter[len(lossesAfter)-1] * n,
 		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: s.rate},
 	}
-	o := sim.Through{Step: kintsugi.Step(s.steps), Alone: int(s.outage / s.mean), Lost: s.lose, Age: kintsugi.Step(s.older)}
+	o := virtual.Through{Step: kintsugi.Step(s.steps), Alone: int(s.outage / s.mean), Lost: s.lose, Age: kintsugi.Step(s.older)}
 	fmt.Fprintf(w, "%s, %d workers, %s with a rate of %g: after %d steps %v without servers, %d gradients each; %.0f %% of the parameters come back %d steps older; %d seeds\n",
 		s.model, s.workers, s.consistency, s.rate, o.Step, s.outage, o.Alone, 100*s.lose, o.Age, s.seeds)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -91,7 +92,7 @@ func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
 		fmt.Fprintf(table, "\tAFTER %d PUSHES", k*n)
 	}
 	fmt.Fprintln(table, "\tDROPPED AS APART")
-	for _, way := range sim.PathWays() {
+	for _, way := range virtual.PathWays() {
 		var before, back, apart float64
 		after := make([][]float64, len(lossesAfter))
 		for seed := range s.seeds {
