@@ -103,16 +103,12 @@ func runServer(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	var value ServerValue
-	place, err := p.take(ctx, client, etcd.Server, p.Servers, prob.Terms(), func(index uint32) any {
-		value = ServerValue{Address: address, Terms: prob.Terms(), Holds: p.holds(outside, prob, index, schedule.Rule)}
-		return value
-	})
-	if place == nil {
+	self, err := p.takeServer(ctx, client, prob, ServerValue{Address: address, Terms: prob.Terms()}, outside, schedule.Rule)
+	if self == nil {
 		return errors.Join(err, lis.Close())
 	}
+	place := self.place
 	defer p.leave(place)
-	self := &announced{place: place, value: value}
 	store := job.Checkpoints{Settings: &p.Settings, Problem: prob, FS: p.Limited(at.FS), Dir: at.Dir, Name: p.called(), Forgets: at.Forgets(), Log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.Layout, Device: device, Threads: p.KernelThreads(), Accelerator: accelerator,
@@ -133,6 +129,26 @@ func runServer(ctx context.Context, p *Process) error {
 	return p.untilOver(ctx, client, func(ctx context.Context) error {
 		return p.inPlace(ctx, client, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
 	})
+}
+
+// takeServer fills a place of a server, and registers value with what the file outside has for that
+// place. It returns nil without an error if the run ends first.
+func (p *Process) takeServer(ctx context.Context, client *etcd.Client, prob *job.Problem, value ServerValue, outside *server.Outside, rule kintsugi.Rule) (*announced, error) {
+	var unusable error // why the file has nothing for the place that was tried last
+	place, err := p.take(ctx, client, etcd.Server, p.Servers, value.Terms, func(index uint32) any {
+		value.Holds, unusable = 0, nil
+		if outside != nil {
+			value.Holds, unusable = outside.Holds(prob.Layout, p.Servers, kintsugi.ShardID(index), rule)
+		}
+		return value
+	})
+	if place == nil {
+		return nil, err
+	}
+	if unusable != nil { // the first life finds an empty file
+		p.log.Info("nothing to go on with outside this process: the shard comes from the checkpoint", "file", p.Outside, "why", unusable)
+	}
+	return &announced{place: place, value: value}, nil
 }
 
 // meetAgain is meet for a server. If the run was over and now has more steps, it says that the run
@@ -174,18 +190,6 @@ func (p *Process) outside() (*server.Outside, error) {
 		return nil, fmt.Errorf("%w: --outside keeps the one shard of a server, and with %d replicas a server has several, which are on other servers too: leave it out, or give all roles --replicas 1", kintsugi.ErrUsage, protects.Replicas)
 	}
 	return server.OpenOutside(p.Outside, p.Run+" "+p.Store)
-}
-
-// holds returns the line of the shard that the file has for a place.
-func (p *Process) holds(o *server.Outside, prob *job.Problem, index uint32, rule kintsugi.Rule) kintsugi.Line {
-	if o == nil {
-		return 0
-	}
-	line, err := o.Holds(prob.Layout, p.Servers, kintsugi.ShardID(index), rule)
-	if err != nil { // the first life finds an empty file
-		p.log.Info("nothing to go on with outside this process: the shard comes from the checkpoint", "file", p.Outside, "why", err)
-	}
-	return line
 }
 
 // shares reports whether this server may share memory with other processes on its host. The
