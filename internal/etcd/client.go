@@ -86,7 +86,7 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		DialKeepAliveTimeout: 5 * time.Second,
 		PermitWithoutStream:  true,
 		Logger:               zap.NewNop(),
-		DialOptions: append(secured, grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append(secured, grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{
 			// gRPC's default pause grows to two minutes: an etcd that is back would not be noticed
 			// before the leases lapse.
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},

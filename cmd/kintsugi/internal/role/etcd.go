@@ -55,6 +55,10 @@ func EtcdCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// The library's members would connect through the web proxy that the environment names.
+			if err := os.Setenv("NO_PROXY", "*"); err != nil {
+				return err
+			}
 			e, err := etcd.Embed(ctx, dir, etcd.Options{Log: log, Among: &among, TLS: tls})
 			if ctx.Err() != nil {
 				return nil // asked to end before most members had started
