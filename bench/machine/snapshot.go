@@ -135,7 +135,7 @@ func (s *snapshots) run(ctx context.Context) ([]kintsugi.StepEvent, error) {
 	defer cancel()
 	l, err := live.Start(ctx, live.Config{
 		Servers: 1, Workers: s.cfg.Workers, Layout: s.layout, Gradient: syntheticGradient, Schedule: syntheticSchedule(),
-		Steps: 1 << 40, SaveEvery: 1, Device: kernels.Best(), Threads: runtime.NumCPU(), Wire: worker.WireAuto, Save: s.save,
+		Steps: 1 << 40, SaveEvery: 1, Device: kernels.Best(), Threads: runtime.GOMAXPROCS(0), Wire: worker.WireAuto, Save: s.save,
 	})
 	if err != nil {
 		return nil, err

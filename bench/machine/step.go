@@ -189,7 +189,7 @@ func (cfg *StepConfig) bounds(ctx context.Context) (map[bool]stepBounds, error) 
 	summed := w.add("sum", "memory", "at both ends", w.sums(), nil)
 	copied := w.add("copy", "memory", "summed at both ends", w.copies(true), nil)
 	move := cfg.moved(w)
-	ways := move.bound("apply", runtime.NumCPU())
+	ways := move.bound("apply", runtime.GOMAXPROCS(0))
 	if _, err := bench.Interleave(ctx, 1, 0, append(slices.Clone(w.timed), ways...)); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (cfg *StepConfig) run(ctx context.Context, layout *kintsugi.Layout, wire wo
 	watch := newStepWatch(cfg.Workers, cfg.Servers)
 	l, err := live.Start(ctx, live.Config{
 		Servers: cfg.Servers, Workers: cfg.Workers, Layout: layout, Gradient: syntheticGradient, Schedule: syntheticSchedule(),
-		Steps: kintsugi.Step(warmSteps + cfg.Steps), Device: kernels.Best(), Threads: max(1, runtime.NumCPU()/cfg.Servers), Wire: wire,
+		Steps: kintsugi.Step(warmSteps + cfg.Steps), Device: kernels.Best(), Threads: max(1, runtime.GOMAXPROCS(0)/cfg.Servers), Wire: wire,
 		Save: saveNothing, ServerEnters: watch.server, WorkerEnters: watch.worker,
 	})
 	if err != nil {

@@ -68,7 +68,7 @@ func openLibrary(lib library, threads int) (Implementation, error) {
 			C.free(unsafe.Pointer(functions))
 			return nil, fmt.Errorf("load: %s", C.GoString(text))
 		}
-		threads = min(threads, runtime.NumCPU()) // more threads would only take turns
+		threads = min(threads, runtime.GOMAXPROCS(0)) // more threads would only take turns
 		if lib.kind == kindMKL {
 			C.kin_blas_mkl(functions, C.int(threads), text, size)
 		} else {

@@ -38,7 +38,7 @@ func (p *Problem) Evaluator(s *Settings) (*Evaluator, error) {
 	case p.Desc.Topics != nil:
 		return &Evaluator{set: p.Data, topics: p.Desc.Topics}, nil
 	}
-	m, err := p.model(s, s.BLASThreads, nil)
+	m, err := p.model(s, s.EngineThreads(1), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -194,6 +194,16 @@ func (s *Settings) Computes(m io.Closer) string {
 	return "cpu" + s.WhyNoGPU()
 }
 
+// ThreadsOf returns the number of threads of this process that compute a gradient in m; 0: none, or
+// not for it to say.
+func (s *Settings) ThreadsOf(m io.Closer) int {
+	switch m.(type) {
+	case GPUModel, *program.Program, nothing:
+		return 0
+	}
+	return s.EngineThreads(1)
+}
+
 // WhyNoGPU returns the reason why auto means the CPU, in brackets, or "".
 func (s *Settings) WhyNoGPU() string {
 	if s.Device != "auto" {
@@ -310,5 +320,5 @@ func (s *Settings) DeviceName() string {
 	if worker != server {
 		worker += ", servers on " + server
 	}
-	return fmt.Sprintf("%s (%s/%s, %d cores)", worker, runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	return fmt.Sprintf("%s (%s/%s, %d cores)", worker, runtime.GOOS, runtime.GOARCH, Cores())
 }

@@ -303,7 +303,7 @@ func (p *Problem) compute(ctx context.Context, s *Settings) (worker.Gradient, io
 		return gradient, nothing{}, err
 	}
 	p.Layers = &worker.Layers{}
-	m, err := p.model(s, s.BLASThreads, p.Layers)
+	m, err := p.model(s, s.EngineThreads(1), p.Layers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -389,7 +389,7 @@ func interruptible(m model.Model) func(ctx context.Context, params, grads []floa
 func openBLAS(s *Settings) (blas.Implementation, error) {
 	threads := 1
 	if s.Engine == "gorgonia" {
-		threads = s.BLASThreads
+		threads = s.EngineThreads(1)
 	}
 	impl, err := blas.Open(s.BLAS, threads)
 	if err != nil {

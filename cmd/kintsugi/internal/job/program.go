@@ -11,8 +11,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -69,6 +71,18 @@ func (s *Settings) checkProgram() error {
 	return nil
 }
 
+// threadsVariable tells mathematical libraries, and PyTorch, how many threads to use.
+const threadsVariable = "OMP_NUM_THREADS"
+
+// LimitThreads tells the programs of this process how many threads to use, but at least one, unless
+// the user has told them.
+func LimitThreads(n int) error {
+	if os.Getenv(threadsVariable) != "" {
+		return nil
+	}
+	return os.Setenv(threadsVariable, strconv.Itoa(max(1, n)))
+}
+
 // Program is the model of a program.
 type Program struct {
 	About   *program.Description
@@ -80,6 +94,18 @@ type Program struct {
 
 	mu   sync.Mutex
 	idle *program.Program // a running program that is not in use, started with the seed
+}
+
+// ForWorker prepares the program of a worker, if it has one. What it prints goes to log.
+func (p *Problem) ForWorker(log *slog.Logger) error {
+	if p.Program == nil {
+		return nil
+	}
+	p.Program.Output, p.Program.Initial = &Lines{Log: log}, nil // only servers need the initial parameters
+	if Cores() < runtime.NumCPU() {                             // libraries take a thread for every core that they see, whatever the limit of a container
+		return LimitThreads(Cores())
+	}
+	return nil
 }
 
 // describeProgram makes p the problem of a program, from a running program or a file.

@@ -141,8 +141,8 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.Engine, "engine", "native", "what runs the model in workers and evaluations: native or gorgonia")
 	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there and knows the processor), mkl, openblas, builtin, gonum (the reference)")
-	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the native engine, or of gorgonia's matrix library, in each worker; the native engine's result does not depend on it")
-	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: cores / servers); the result does not depend on it")
+	f.IntVar(&s.BLASThreads, "blas-threads", 0, "threads of the native engine, or of gorgonia's matrix library, in each worker (default: the cores of its machine, or with train a share of them, up to 8; gorgonia: 1); the native engine's result does not depend on it")
+	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: the cores of its machine, or with train a share of them); the result does not depend on it")
 	f.DurationVar(&s.Warning, "warning", notice.DefaultWarning, "how long a process may live after a notice that does not say how long")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -324,7 +324,7 @@ func (s *Settings) Check() error {
 		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},
 		{s.LocalSteps < 1 || s.LocalSteps > mostLocalSteps, fmt.Sprintf("--local-steps %d: use 1, which is none, to %d", s.LocalSteps, mostLocalSteps)},
 		{s.LocalSteps == 1 && s.Outer != "", fmt.Sprintf("--outer %s says how servers apply what workers have learnt in local steps, and there are none: use --local-steps too", s.Outer)},
-		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
+		{s.Threads < 0 || s.BLASThreads < 0, "--threads and --blas-threads must be positive"},
 		{s.Threads > 4096 || s.BLASThreads > 4096, fmt.Sprintf("--threads %d, --blas-threads %d: at most 4096", s.Threads, s.BLASThreads)},
 	}
 	for _, r := range rules {
@@ -384,12 +384,33 @@ func (s *Settings) KernelDevice() (kernels.Device, error) {
 	return d, nil
 }
 
-// KernelThreads returns the number of threads for a server's kernels.
-func (s *Settings) KernelThreads() int {
+// Cores returns how many cores this process may use at once. Unlike runtime.NumCPU, it follows the
+// limits of a container: whoever runs more threads than those allow is stopped for a part of each
+// tenth of a second.
+func Cores() int { return runtime.GOMAXPROCS(0) }
+
+// KernelThreads returns the number of threads for the kernels of a server that has a part of the
+// cores of this machine.
+func (s *Settings) KernelThreads(part int) int {
 	if s.Threads > 0 {
 		return s.Threads
 	}
-	return max(1, runtime.NumCPU()/s.Servers)
+	return max(1, Cores()/part)
+}
+
+// mostEngineThreads is the largest default: layers have few more parts than that.
+const mostEngineThreads = 8
+
+// EngineThreads returns the number of threads of a worker that has a part of the cores of this
+// machine.
+func (s *Settings) EngineThreads(part int) int {
+	switch {
+	case s.BLASThreads > 0:
+		return s.BLASThreads
+	case s.Engine == "gorgonia": // its result depends on the number
+		return 1
+	}
+	return max(1, min(mostEngineThreads, Cores()/part))
 }
 
 // Schedule returns the optimizer settings of every step that servers take. The settings are

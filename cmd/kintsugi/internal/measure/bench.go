@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -397,7 +396,8 @@ func (b *BenchTrain) Config(ctx context.Context, name string) (cfg cluster.Train
 	if b.before != "" {
 		cfg.Before = []string{"--wire", b.before}
 	}
-	for range min(b.Workers, runtime.NumCPU()) {
+	t.BLASThreads = t.EngineThreads(b.Workers) // those of a worker of train
+	for range min(b.Workers, job.Cores()) {
 		g, m, err := prob.Compute(ctx, &t.Settings)
 		if err != nil {
 			return cfg, nil, err

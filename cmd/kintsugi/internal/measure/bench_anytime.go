@@ -3,7 +3,6 @@ package measure
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench/quota"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
@@ -42,7 +42,7 @@ func benchAnytimeCommand() *cobra.Command {
 				cfg.Quotas = append(cfg.Quotas, q)
 			}
 			cfg.Quotas = append(cfg.Quotas, cfg.Workers)
-			cfg.Examples, cfg.Parallel, cfg.Progress = 2000, runtime.NumCPU(), cmd.ErrOrStderr()
+			cfg.Examples, cfg.Parallel, cfg.Progress = 2000, job.Cores(), cmd.ErrOrStderr()
 			rows, err := quota.Anytime(cmd.Context(), cfg)
 			if err != nil {
 				return err

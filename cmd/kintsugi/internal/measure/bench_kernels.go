@@ -2,7 +2,6 @@ package measure
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +43,7 @@ func benchKernelsCommand() *cobra.Command {
 // register registers the flags shared by all measurements in rounds.
 func (b *benchKernels) register(f *pflag.FlagSet) {
 	threads := []int{1}
-	if n := runtime.NumCPU(); n > 1 {
+	if n := job.Cores(); n > 1 {
 		threads = append(threads, 2)
 	}
 	f.IntSliceVar(&b.sizes, "sizes", []int{1, 1024}, "MiB of all arrays of an operation: in the cache, and not")

@@ -3,7 +3,6 @@ package measure
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -181,7 +180,7 @@ func benchTaxCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			cfg.Flags, cfg.Progress, cfg.Processors = args, cmd.ErrOrStderr(), runtime.NumCPU()
+			cfg.Flags, cfg.Progress, cfg.Processors = args, cmd.ErrOrStderr(), job.Cores()
 			rows, err := cluster.Tax(cmd.Context(), cfg)
 			if err != nil {
 				return err
@@ -245,7 +244,7 @@ func benchLoadCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&cores, "cores", runtime.NumCPU(), "cores to keep busy")
+	cmd.Flags().IntVar(&cores, "cores", job.Cores(), "cores to keep busy")
 	cmd.Flags().DurationVar(&long, "for", time.Minute, "how long")
 	return cmd
 }

@@ -100,7 +100,7 @@ func (r *reproduceCodecs) command(cmd *cobra.Command) error {
 		}
 	}
 	cfg := codecs.Config{
-		Codecs: r.codecs, Seeds: r.seeds, Steps: kintsugi.Step(r.steps), Workers: 4, Threads: runtime.NumCPU(), Progress: cmd.ErrOrStderr(),
+		Codecs: r.codecs, Seeds: r.seeds, Steps: kintsugi.Step(r.steps), Workers: 4, Threads: job.Cores(), Progress: cmd.ErrOrStderr(),
 	}
 	var err error
 	if cfg.Problems, err = r.problems(cmd); err != nil {
@@ -141,7 +141,7 @@ func (r *reproduceCodecs) problems(cmd *cobra.Command) ([]codecs.Problem, error)
 func (r *reproduceCodecs) problem(name, data string) (codecs.Problem, error) {
 	t := &train.Training{}
 	t.Register(job.NewFlagSet("reproduce"))
-	t.Model, t.Data, t.DataDir, t.BLAS, t.Steps = name, data, r.dataDir, r.blas, r.steps
+	t.Model, t.Data, t.DataDir, t.BLAS, t.Steps, t.BLASThreads = name, data, r.dataDir, r.blas, r.steps, 1 // a thread for each run
 	if err := t.Check(); err != nil {
 		return codecs.Problem{}, err
 	}
@@ -207,7 +207,7 @@ func experiment(name, out string) (dir string, about page.Experiment) {
 	v := job.Version()
 	return out, page.Experiment{
 		Command: "kintsugi " + strings.Join(os.Args[1:], " "), Commit: v.Commit, Time: time.Now().UTC(),
-		Machine: fmt.Sprintf("%s/%s, %d cores, kernels %s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), kernels.Best().Name(), runtime.Version()),
+		Machine: fmt.Sprintf("%s/%s, %d cores, kernels %s, %s", runtime.GOOS, runtime.GOARCH, job.Cores(), kernels.Best().Name(), runtime.Version()),
 	}
 }
 

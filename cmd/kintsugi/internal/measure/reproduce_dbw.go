@@ -3,7 +3,6 @@ package measure
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -99,7 +98,7 @@ func (r *reproduceDBW) config(cmd *cobra.Command) (quota.Config, error) {
 	cfg := quota.Config{
 		Examples: 2000, Workers: r.workers, Batches: r.batches, Rates: []float64{2, 8}, Alphas: []float64{0, 0.2, 0.5, 1}, Quotas: r.quotas,
 		Controllers: []string{"dbw", "dbw:paper", "bdbw", "adasync:1", "adasync:4", "dbw:joint"}, Seeds: r.seeds, Steps: kintsugi.Step(r.steps),
-		Parallel: runtime.NumCPU(), Progress: cmd.ErrOrStderr(),
+		Parallel: job.Cores(), Progress: cmd.ErrOrStderr(),
 	}
 	if err := checkFormat(r.format); err != nil {
 		return cfg, err

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -93,7 +92,7 @@ func (r *reproduceFailure) register(f *pflag.FlagSet, presets []failure.Preset) 
 	f.IntVar(&r.cfg.SaveEvery, "save-every", 100, "updates of a worker between two checkpoints")
 	f.DurationVar(&r.cfg.Outage, "outage", 20*time.Second, "how long a killed server stays away")
 	f.DurationVar(&r.cfg.GradientTime, "gradient-time", 80*time.Millisecond, "time of a gradient at least: by default 250 of them are an outage, about as many as in the paper")
-	f.IntVar(&r.cfg.Parallel, "parallel", 4*runtime.NumCPU(), "workers at the same time, of all runs together; they wait most of the time")
+	f.IntVar(&r.cfg.Parallel, "parallel", 4*job.Cores(), "workers at the same time, of all runs together; they wait most of the time")
 	f.StringVar(&r.price, "price", "", "prices of an hour of a node, as train's --price; empty: node-seconds alone")
 	f.StringVar(&r.out, "out", "", "folder for the runs' results, table.json and report.html (default runs/NAME-TIME)")
 	f.StringVar(&r.format, "format", "text", "text, json or benchfmt")
@@ -129,7 +128,7 @@ func (r *reproduceFailure) command(cmd *cobra.Command, args []string) error {
 	}
 	dir, about := experiment(name, r.out)
 	r.cfg.Dir = dir
-	runs, failed := failure.Run(cmd.Context(), r.cfg, runtime.NumCPU())
+	runs, failed := failure.Run(cmd.Context(), r.cfg, job.Cores())
 	if err := cmd.Context().Err(); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the runs that are there stay in %s; go on with the same --out\n", dir)
 		return err

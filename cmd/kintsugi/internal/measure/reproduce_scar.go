@@ -2,7 +2,6 @@ package measure
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -108,7 +107,7 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 
 // config checks the settings, and opens what the workloads need.
 func (r *reproduceScar) config() (partial.Config, error) {
-	cfg := partial.Config{Periods: r.periods, Strategies: r.strategies, Contiguous: r.contiguous, Trials: r.trials, Seeds: r.seeds, Threads: runtime.NumCPU()}
+	cfg := partial.Config{Periods: r.periods, Strategies: r.strategies, Contiguous: r.contiguous, Trials: r.trials, Seeds: r.seeds, Threads: job.Cores()}
 	usage := func(format string, args ...any) (partial.Config, error) {
 		return cfg, fmt.Errorf("%w: reproduce scar: %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -97,10 +96,10 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 		return err
 	}
 	t.cfg.Model, t.cfg.Data, t.cfg.Layout, t.cfg.ClipNorm, t.cfg.Workers, t.cfg.Steps = t.Model, t.Data, p.Layout, t.ClipNorm, t.Workers, int(t.Steps)
-	t.cfg.Threads, t.cfg.Progress = runtime.NumCPU(), cmd.ErrOrStderr()
+	t.cfg.Threads, t.cfg.Progress = job.Cores(), cmd.ErrOrStderr()
 	t.cfg.Open = func(seed uint64) (rates.Trainee, error) {
 		s := t.Settings
-		s.Seed = seed
+		s.Seed, s.BLASThreads = seed, s.EngineThreads(min(t.cfg.Threads, t.cfg.Seeds))
 		gradient, m, err := p.Compute(cmd.Context(), &s)
 		if err != nil {
 			return rates.Trainee{}, err

@@ -111,7 +111,7 @@ func runServer(ctx context.Context, p *Process) error {
 	defer p.leave(place)
 	store := job.Checkpoints{Settings: &p.Settings, Problem: prob, FS: p.Limited(at.FS), Dir: at.Dir, Name: p.called(), Forgets: at.Forgets(), Log: p.log}
 	s := server.New(server.Config{
-		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.Layout, Device: device, Threads: p.KernelThreads(), Accelerator: accelerator,
+		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.Layout, Device: device, Threads: p.KernelThreads(1), Accelerator: accelerator,
 		CopyEvery: p.Protects().Copies, NextAnswers: p.Protects().Next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.Saves().Steps, SaveAfter: p.Saves().Time, Interval: p.interval(prob.Layout, schedule.Rule),
 		StartGrace: StartGrace, RejoinGrace: RejoinGrace, LeaveGrace: LeaveGrace,
 		Planner: p.planner(prob.Layout, self), LoadRunning: store.LoadRunning, SaveRunning: store.SaveRunning, Copy: p.Protects().Running.Copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
@@ -125,7 +125,7 @@ func runServer(ctx context.Context, p *Process) error {
 		Log: p.log,
 	})
 	p.heed(ctx, client, s, self)
-	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", address, "kernels", computes)
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", address, "kernels", computes, "threads", p.KernelThreads(1))
 	return p.untilOver(ctx, client, func(ctx context.Context) error {
 		return p.inPlace(ctx, client, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
 	})

@@ -71,8 +71,8 @@ func runWorker(ctx context.Context, p *Process) error {
 	if err := prob.Open(&p.Settings); err != nil {
 		return err
 	}
-	if prob.Program != nil {
-		prob.Program.Output, prob.Program.Initial = &job.Lines{Log: p.log}, nil // the initial parameters are only needed by servers
+	if err := prob.ForWorker(p.log); err != nil {
+		return err
 	}
 	device, err := p.KernelDevice()
 	if err != nil {
@@ -121,7 +121,7 @@ func runWorker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "device", p.Computes(m), "blas", job.Multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
+	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "device", p.Computes(m), "threads", p.ThreadsOf(m), "blas", job.Multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
 	leaving := make(chan struct{})
 	p.onNotice(func(ctx context.Context, _ notice.Notice) {
 		close(leaving)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
@@ -14,9 +12,6 @@ import (
 )
 
 // What train does with a program before the run begins.
-
-// threadsVariable tells mathematical libraries, and PyTorch, how many threads to use.
-const threadsVariable = "OMP_NUM_THREADS"
 
 // PrepareProgram prepares this process before the program of a run is started. A folder that the
 // run cannot use is an error now, since the program may take minutes. Programs of workers on one
@@ -42,10 +37,7 @@ func (t *Training) PrepareProgram(resumed bool) error {
 	if resumed {
 		t.FindDescribed(t.Out)
 	}
-	if os.Getenv(threadsVariable) != "" {
-		return nil
-	}
-	return os.Setenv(threadsVariable, strconv.Itoa(max(1, runtime.NumCPU()/t.Workers)))
+	return job.LimitThreads(job.Cores() / t.Workers)
 }
 
 // tryProgram calls Try for the program of a run, if it has one, and logs where its description will

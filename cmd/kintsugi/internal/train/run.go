@@ -281,7 +281,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 		return err
 	}
 	for i := range r.Servers {
-		args := append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)
+		args := append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out), "--threads", strconv.Itoa(r.KernelThreads(r.Servers))}, store...)
 		if r.state != nil {
 			args, files = append(args, "--outside", launch.Path), []*os.File{r.state.File(i)}
 		}
@@ -294,7 +294,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	}
 	files = nil
 	for i := range r.Workers {
-		if err := start(launch.Worker, i, "--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)); err != nil {
+		if err := start(launch.Worker, i, "--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out), "--blas-threads", strconv.Itoa(r.EngineThreads(r.Workers))); err != nil {
 			return err
 		}
 	}
