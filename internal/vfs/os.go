@@ -63,9 +63,6 @@ func (o *osFile) ReadAt(p []byte, offset int64) (int, error) { return o.f.ReadAt
 func (o *osFile) Sync() error                                { return o.f.Sync() }
 func (o *osFile) Close() error                               { return o.f.Close() }
 
-// Link implements FS. It needs a file system with hard links.
-func (OS) Link(oldName, newName string) error { return os.Link(oldName, newName) }
-
 // Rename implements FS.
 func (OS) Rename(oldName, newName string) error { return os.Rename(oldName, newName) }
 

@@ -35,8 +35,9 @@ type FS interface {
 	// Open opens an existing file for reading. Its Write returns an error.
 	Open(name string) (File, error)
 
-	// Link gives a file a second name. If the new name exists it returns an fs.ErrExist: of several
-	// who link to one name, exactly one succeeds.
+	// Link gives a file another name. If the new name exists it returns an fs.ErrExist: of several
+	// who link to one name, exactly one succeeds. Whether the file keeps its old name depends on
+	// the file system.
 	Link(oldName, newName string) error
 
 	// Rename moves a file atomically and replaces the file that had the new name, if any.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
@@ -112,15 +114,32 @@ func (p Place) Begins() error {
 	if _, ok := p.FS.(vfs.OS); !ok {
 		return p.Probe()
 	}
-	err := p.FS.MkdirAll(p.Dir)
-	if err == nil {
-		var f *os.File
-		if f, err = os.CreateTemp(p.Dir, "probe-*"); err == nil {
-			err = errors.Join(f.Close(), os.Remove(f.Name()))
-		}
-	}
-	if err != nil {
+	if err := probe(p.FS, p.Dir); err != nil {
 		return fmt.Errorf("%w: --store: checkpoints cannot be written: %w; name a folder that can be, or make room in it", kintsugi.ErrUsage, err)
 	}
 	return nil
+}
+
+// probe tries in a folder what a checkpoint needs, and leaves nothing there.
+func probe(fsys vfs.FS, dir string) error {
+	if err := fsys.MkdirAll(dir); err != nil {
+		return err
+	}
+	first := filepath.Join(dir, fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano()))
+	named := first + "-named"
+	f, err := fsys.Create(first)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte("kintsugi\n"))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = errors.Join(fsys.Link(first, named), fsys.SyncDir(dir))
+	}
+	for _, name := range []string{first, named} {
+		if gone := fsys.Remove(name); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
 }
