@@ -143,6 +143,7 @@ var mistakes = []mistake{
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
 	{"etcd-wait-none", exitConfig, "worker --index 0 --model qp --etcd-wait 0s"},
 	{"listen-everywhere", exitConfig, "server --index 0 --model qp --listen 0.0.0.0:7070"},
+	{"advertise-everywhere", exitConfig, "server --index 0 --model qp --listen :7070 --advertise 0.0.0.0:7070"},
 	{"listen-no-port", exitConfig, "server --index 0 --model qp --listen 10.0.0.2"},
 	{"listen-port", exitConfig, "server --index 0 --model qp --listen 10.0.0.2:99999"},
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},

@@ -132,10 +132,9 @@ func (m *ShardManifest) check() error {
 	if err := m.Rule.Check(); err != nil {
 		return err
 	}
-	if was := m.Version; true {
-		if m.number(); m.Version != was {
-			return fmt.Errorf("version %d with such chunks", was)
-		}
+	was := m.Version
+	if m.number(); m.Version != was {
+		return fmt.Errorf("version %d with such chunks", was)
 	}
 	if m.Lo > m.Hi {
 		return fmt.Errorf("chunks [%d, %d) are no range", m.Lo, m.Hi)

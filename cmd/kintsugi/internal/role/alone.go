@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -16,14 +17,19 @@ import (
 // How a process that was started by hand works with the others: the address at which they reach it,
 // and whether its place is still its own.
 
-// checkListen refuses a --listen that others cannot dial.
-func checkListen(listen string) error {
+// checkListen refuses a --listen, or the --advertise that is to stand for it, that others cannot
+// dial.
+func checkListen(listen, reached string) error {
 	host, err := checkHostPort(listen)
 	if err != nil {
 		return err
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("%w: --listen %s: the others dial what stands here, so it must name the address, or the host, at which they reach this server", kintsugi.ErrUsage, listen)
+	if reached != "" {
+		_, err := dialled(reached, "1")
+		return err
+	}
+	if anyHost(host) {
+		return fmt.Errorf("%w: --listen %s: the others dial what stands here, so it must name the address, or the host, at which they reach this server; or --advertise must", kintsugi.ErrUsage, listen)
 	}
 	return nil
 }
@@ -40,8 +46,27 @@ func checkHostPort(listen string) (host string, err error) {
 	return host, nil
 }
 
-// listen opens --listen, and returns the address that others dial: the host as it was given, since
-// a certificate may contain only its name, and the actual port.
+// dialled returns the address of an --advertise. Its port is port if it has none.
+func dialled(reached, port string) (string, error) {
+	host, its, err := net.SplitHostPort(reached)
+	if err != nil {
+		host, its = strings.TrimSuffix(strings.TrimPrefix(reached, "["), "]"), port
+	}
+	n, err := net.LookupPort("tcp", its)
+	if err != nil || n == 0 || anyHost(host) || strings.ContainsAny(host, "/@[] \t") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return "", fmt.Errorf("%w: --advertise %q: use HOST or HOST:PORT, at which the others reach this server", kintsugi.ErrUsage, reached)
+	}
+	return net.JoinHostPort(host, its), nil
+}
+
+// anyHost reports whether a host stands for all addresses of the machine, which nobody can dial.
+func anyHost(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// listen opens --listen, and returns the address that others dial: that of --advertise, or the host
+// as it was given, since a certificate may contain only its name, and the actual port.
 func (p *Process) listen() (net.Listener, string, error) {
 	lis, err := transport.Listen(p.Listen)
 	if err != nil {
@@ -49,6 +74,10 @@ func (p *Process) listen() (net.Listener, string, error) {
 	}
 	host, _, _ := net.SplitHostPort(p.Listen) // checkListen has checked it
 	_, port, _ := net.SplitHostPort(lis.Addr().String())
+	if p.Reached != "" {
+		address, err := dialled(p.Reached, port)
+		return lis, address, err
+	}
 	if loopback(lis.Addr().String()) && !slices.ContainsFunc(p.Etcd, loopback) {
 		p.log.Warn("this server is reached by processes of this host alone: if others are on other hosts, --listen must name an address of this one", "address", lis.Addr().String())
 	}

@@ -46,6 +46,7 @@ type Process struct {
 	Index   int  // place in the run; if Any, only once it has been taken
 	Any     bool // it takes any place that is empty
 	Listen  string
+	Reached string // --advertise
 	Control string
 	Outside string
 	Price   string
@@ -136,7 +137,8 @@ func withIndex(what string) func(*Process, *pflag.FlagSet) {
 	return func(p *Process, f *pflag.FlagSet) {
 		f.Var((*indexFlag)(p), "index", "place of this "+what+" in the run, from 0, different for each; or auto: any that is empty, now or later; required")
 		if what == "server" {
-			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
+			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it, unless --advertise says otherwise")
+			f.StringVar(&p.Reached, "advertise", "", "host or host:port at which workers, servers and the coordinator reach this server, if that is not --listen: behind NAT, or in a container whose port is published (default: --listen)")
 			f.StringVar(&p.Price, "price", "", "price of nodes, for --recovery auto: "+cost.Forms)
 			p.endsWithRun(f)
 			f.StringVar(&p.Outside, "outside", "", "file in memory (such as on a tmpfs) that keeps the shard when this process dies (default: none)")

@@ -55,7 +55,7 @@ func workersThere(ctx context.Context, client *etcd.Client) <-chan []kintsugi.Sl
 }
 
 func runServer(ctx context.Context, p *Process) error {
-	if err := cmp.Or(p.place("server", p.Servers), checkListen(p.Listen)); err != nil {
+	if err := cmp.Or(p.place("server", p.Servers), checkListen(p.Listen, p.Reached)); err != nil {
 		return err
 	}
 	prob, err := job.Describe(&p.Settings)
