@@ -66,7 +66,7 @@ func (m mismatch) Error() string { return string(m) }
 // kintsugi.ErrUsage if there is none of that name.
 func newKeeper(strategy string, path *course, w Workload, period int) (keeper, error) {
 	base := copied{path: path, saved: slices.Clone(path.states[0])}
-	distancer, _ := w.(distancer)
+	_, distances := w.(distancer)
 	name, argument, _ := strings.Cut(strategy, ":")
 	switch name {
 	case "full", "partial":
@@ -74,7 +74,7 @@ func newKeeper(strategy string, path *course, w Workload, period int) (keeper, e
 	case "replica":
 		return &fullCopy{copied: base, period: 1}, nil
 	case "shadow", "coasting":
-		if distancer != nil {
+		if distances {
 			return nil, mismatch("differences of its values mean nothing")
 		}
 		codec, err := parseCoder(argument)
@@ -87,7 +87,7 @@ func newKeeper(strategy string, path *course, w Workload, period int) (keeper, e
 		}
 		return newCoasting(p), nil
 	case "packed":
-		limiter, ok := w.(limiter)
+		limited, ok := w.(limiter)
 		if !ok && w != nil {
 			return nil, mismatch("its values are no whole numbers below a limit")
 		}
@@ -95,7 +95,7 @@ func newKeeper(strategy string, path *course, w Workload, period int) (keeper, e
 		if err != nil || !ok {
 			return p, err
 		}
-		return p, p.pack(bits.Len(uint(limiter.Limit()-1)), period)
+		return p, p.pack(bits.Len(uint(limited.Limit()-1)), period)
 	case "adaptive":
 		p, err := newPlanned(base, w, period, 1/float64(period), scar.Priority, nil)
 		if err != nil {
@@ -103,6 +103,12 @@ func newKeeper(strategy string, path *course, w Workload, period int) (keeper, e
 		}
 		return &adaptive{planned: p, workload: w, period: period}, nil
 	}
+	return newChosen(base, w, period, strategy)
+}
+
+// newChosen is newKeeper for the strategies that choose a share of the blocks.
+func newChosen(base copied, w Workload, period int, strategy string) (keeper, error) {
+	name, argument, _ := strings.Cut(strategy, ":")
 	half, bends := name == "half", name == "curved" || name == "secant"
 	if half || bends {
 		name = scar.Priority.String()
@@ -115,9 +121,9 @@ func newKeeper(strategy string, path *course, w Workload, period int) (keeper, e
 	if _, err := fmt.Sscanf(argument, "1/%g", &over); err != nil || !(over >= 1) {
 		return nil, fmt.Errorf("%w: strategy %q: want a fraction such as %s:1/8", kintsugi.ErrUsage, strategy, name)
 	}
-	toucher, touches := w.(toucher)
+	touching, touches := w.(toucher)
 	counts := choice == scar.MostUsed || choice == scar.RecentlyUsed
-	if half && distancer != nil {
+	if _, distances := w.(distancer); half && distances {
 		return nil, mismatch("its values need few bits")
 	}
 	if counts && !touches && w != nil {
@@ -128,7 +134,7 @@ func newKeeper(strategy string, path *course, w Workload, period int) (keeper, e
 		return nil, err
 	}
 	if counts {
-		p.toucher = toucher
+		p.toucher = touching
 	}
 	if half {
 		p.distance = halfDistance
