@@ -119,6 +119,8 @@ func (c *child) gone(broken error) error {
 		how = broken.Error()
 	case c.forced: // it was killed, so its exit status says nothing
 		how = fmt.Sprintf("it broke off the conversation, and was ended %v later", leaveWithin)
+	case killed(c.ended):
+		how = "it was killed (signal: killed), as the system does when memory is short"
 	case c.ended != nil:
 		how = fmt.Sprintf("it ended (%v)", c.ended)
 	case closed != nil:
@@ -128,6 +130,17 @@ func (c *child) gone(broken error) error {
 		return fmt.Errorf("%s; the last that it wrote is %q", how, last)
 	}
 	return errors.New(how + ", and wrote nothing")
+}
+
+// killed reports whether a process has ended by a SIGKILL. A shell that has run it says so by its
+// exit status.
+func killed(ended error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](ended)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == 128+int(syscall.SIGKILL))
 }
 
 // left reports whether the process has ended by itself and without an error.

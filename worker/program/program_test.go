@@ -46,6 +46,9 @@ var about = program.Description{
 // behaviours are what a program does, instead of what it should, when it is asked for a gradient.
 var behaviours = map[string]func(p *programtest.Program, q programtest.Question) error{
 	"end": func(*programtest.Program, programtest.Question) error { os.Exit(0); return nil },
+	"die": func(*programtest.Program, programtest.Question) error {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	},
 	"fail": func(*programtest.Program, programtest.Question) error {
 		fmt.Println("one\nno memory left")
 		os.Exit(3)
@@ -294,6 +297,7 @@ func TestAProgramThatDoesNotKeepToTheProtocolIsNamed(t *testing.T) {
 	for how, want := range map[string]string{
 		"end":              "it ended, and wrote nothing",
 		"fail":             `it ended (exit status 3); the last that it wrote is "no memory left"`,
+		"die":              "it was killed (signal: killed), as the system does when memory is short, and wrote nothing",
 		"hang up":          "it ended, and wrote nothing",
 		"hang up and stay": "it broke off the conversation, and was ended 2s later, and wrote nothing",
 		"babble":           `"hello" is no answer`,

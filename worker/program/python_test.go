@@ -176,7 +176,7 @@ kintsugi.run("greedy", [("w", (2,))], lambda params, seed: None, gradient, examp
 		t.Fatal(err)
 	}
 	_, _, err = p.Gradient(t.Context(), make([]float32, 2), make([]float32, 2), program.Request{Indices: []int{0}})
-	if err == nil || !strings.Contains(err.Error(), `it ended (signal: killed); the last that it wrote is "300 GB, please"`) {
+	if err == nil || !strings.Contains(err.Error(), `it was killed (signal: killed), as the system does when memory is short; the last that it wrote is "300 GB, please"`) {
 		t.Error(err)
 	}
 }
