@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -104,6 +105,8 @@ func (e Exit) how() string {
 	switch {
 	case e.Injected:
 		return "killed by a fault"
+	case e.Signal == syscall.SIGKILL.String():
+		return "signal: killed, as the system does when memory is short"
 	case e.Signal != "":
 		return "signal: " + e.Signal
 	case e.Status == exitPreempted:

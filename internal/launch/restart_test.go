@@ -145,3 +145,20 @@ func TestStatusesTellTheLauncherWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestAnExitIsSaidInWords(t *testing.T) {
+	for _, c := range []struct {
+		exit Exit
+		want string
+	}{
+		{Exit{Status: -1, Signal: "killed"}, "signal: killed, as the system does when memory is short"},
+		{Exit{Status: -1, Signal: "killed", Injected: true}, "killed by a fault"},
+		{Exit{Status: -1, Signal: "segmentation fault"}, "signal: segmentation fault"},
+		{Exit{Status: 1, Words: "no space left on device"}, "exit status 1: no space left on device"},
+		{Exit{Status: exitPreempted, Words: "the machine goes"}, "left after a notice (exit status 75)"},
+	} {
+		if got := c.exit.String(); got != c.want {
+			t.Errorf("%+v is %q, want %q", c.exit, got, c.want)
+		}
+	}
+}
