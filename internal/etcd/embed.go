@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,7 @@ type Embedded struct {
 	endpoint string
 	failed   <-chan error
 	close    sync.Once
+	closing  *atomic.Bool // Close has begun
 }
 
 // Ticks of the raft clock. A single node has no peers to wait for, so the ticks only delay the
@@ -137,7 +139,8 @@ var errGaveUp = errors.New("etcd gave up")
 // process can take it in the meantime.
 func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, error) {
 	failed := make(chan error, 1) // the first fatal condition is reported, later ones are dropped
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(opt.Log, failed))
+	closing := new(atomic.Bool)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(opt.Log, failed, closing))
 
 	type result struct {
 		etcd *embed.Etcd
@@ -183,7 +186,7 @@ func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, erro
 		}
 		return nil, r.err
 	}
-	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), failed: failed}
+	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), failed: failed, closing: closing}
 	select {
 	case <-r.etcd.Server.ReadyNotify():
 		return e, nil
@@ -239,6 +242,7 @@ const closeLimit = 5 * time.Second
 // Close stops the etcd. Its data stay in the folder for the next Embed. Close may be called twice.
 func (e *Embedded) Close() {
 	e.close.Do(func() {
+		e.closing.Store(true)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -5,31 +5,53 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
+	"sync/atomic"
 
+	"go.etcd.io/etcd/server/v3/lease"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
 // bridge returns the logger for etcd, which writes to log. A fatal entry, on which etcd would end
-// the whole process, ends only the goroutine that wrote it, and is sent to failed.
+// the whole process, ends only the goroutine that wrote it, and is sent to failed. Once closing is
+// set, etcd warns of what it was asked to do, and nothing but debug entries come of that.
 //
 // Limitation: if a goroutine of etcd panics without a log entry, the process still ends.
-func bridge(log *slog.Logger, failed chan<- error) *zap.Logger {
+func bridge(log *slog.Logger, failed chan<- error, closing *atomic.Bool) *zap.Logger {
 	if log == nil {
 		log = discard()
 	}
-	return zap.New(core{log}, zap.WithFatalHook(last{failed}), zap.WithPanicHook(last{failed}))
+	return zap.New(core{log, closing}, zap.WithFatalHook(last{failed}), zap.WithPanicHook(last{failed}))
 }
 
 // core passes entries of zap to slog. Errors of etcd become warnings, since training goes on
 // without etcd.
-type core struct{ log *slog.Logger }
+type core struct {
+	log     *slog.Logger
+	closing *atomic.Bool
+}
+
+// intended reports whether etcd warns of how this program uses it.
+func intended(message string, fields []zapcore.Field) bool {
+	switch message {
+	case "Running http and grpc server on single port. This is not recommended for production.": // for a load of a few keys it is
+		return true
+	case "simple token is not cryptographically signed": // there are no users: TLS says who may do what
+		return true
+	case "failed to apply request": // whoever sent it is told; that a lease has lapsed before it was given back is usual
+		return slices.ContainsFunc(fields, func(f zapcore.Field) bool { return f.String == lease.ErrLeaseNotFound.Error() })
+	}
+	return false
+}
 
 func (c core) Enabled(l zapcore.Level) bool {
 	return l >= zapcore.FatalLevel || c.log.Enabled(context.Background(), level(l))
 }
 
-func (c core) With(fields []zapcore.Field) zapcore.Core { return core{c.log.With(attrs(fields)...)} }
+func (c core) With(fields []zapcore.Field) zapcore.Core {
+	return core{c.log.With(attrs(fields)...), c.closing}
+}
 
 func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
@@ -39,7 +61,11 @@ func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedE
 }
 
 func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.log.Log(context.Background(), level(e.Level), "etcd: "+e.Message, attrs(fields)...)
+	to := level(e.Level)
+	if to < slog.LevelError && (c.closing.Load() || intended(e.Message, fields)) {
+		to = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), to, "etcd: "+e.Message, attrs(fields)...)
 	return nil
 }
 

@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/server/v3/lease"
 	"go.uber.org/zap"
 )
 
@@ -25,7 +27,7 @@ func TestAFatalEntryEndsItsGoroutineAndNotTheProcess(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		failed := make(chan error, 1)
-		l := bridge(slog.New(slog.NewTextHandler(&b, nil)), failed)
+		l := bridge(slog.New(slog.NewTextHandler(&b, nil)), failed, new(atomic.Bool))
 		l.Info("chatter is for the debug level")
 		l.Warn("slow disk", zap.Duration("took", time.Second))
 		var writer sync.WaitGroup
@@ -46,6 +48,59 @@ func TestAFatalEntryEndsItsGoroutineAndNotTheProcess(t *testing.T) {
 			t.Errorf("log:\n%s", log)
 		}
 	}
+}
+
+// What etcd says of what it was meant to do is no warning, and a warning of something else is.
+func TestWarningsOfWhatIsIntendedAreNone(t *testing.T) {
+	var b bytes.Buffer
+	closing := new(atomic.Bool)
+	l := bridge(slog.New(slog.NewTextHandler(&b, nil)), make(chan error, 1), closing)
+	l.Warn("simple token is not cryptographically signed")
+	l.Warn("failed to apply request", zap.String("error", lease.ErrLeaseNotFound.Error()))
+	if b.Len() > 0 {
+		t.Errorf("intended, and logged: %s", b.String())
+	}
+	l.Warn("failed to apply request", zap.String("error", "mvcc: database space exceeded"))
+	if !strings.Contains(b.String(), "level=WARN") || !strings.Contains(b.String(), "space exceeded") {
+		t.Errorf("a full database is logged as %q", b.String())
+	}
+	b.Reset()
+	closing.Store(true)
+	l.Warn("stopped insecure grpc server due to error", zap.Error(errors.New("use of closed network connection")))
+	if b.Len() > 0 {
+		t.Errorf("closing, and logged: %s", b.String())
+	}
+}
+
+// From its beginning to its end, an etcd to which nothing happens warns of nothing.
+func TestAnEtcdToWhichNothingHappensWarnsOfNothing(t *testing.T) {
+	var b safeBuffer
+	e, err := Embed(within(t), t.TempDir(), Options{Log: slog.New(slog.NewTextHandler(&b, nil)), UnsafeNoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Close()
+	if log := b.String(); log != "" {
+		t.Error(log)
+	}
+}
+
+// safeBuffer is a buffer for several writers.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func TestADamagedFolderIsAnErrorThatSaysWhatToDo(t *testing.T) {
