@@ -86,6 +86,9 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	at := func(address string) []url.URL { return []url.URL{{Scheme: scheme(opt), Host: address}} }
 	self := m.Peers[m.Name]
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(bound(self)), at(self)
+	if len(m.Peers) == 1 { // nobody dials the address, but it must not change
+		cfg.ListenPeerUrls = at("127.0.0.1:0")
+	}
 	host, _, _ := net.SplitHostPort(self) // Check has checked it
 	_, port, _ := net.SplitHostPort(m.Listen)
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(bound(m.Listen)), at(net.JoinHostPort(host, port))

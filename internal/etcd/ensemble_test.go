@@ -48,3 +48,23 @@ func TestAnEtcdAmongSeveralListensAtNumbers(t *testing.T) {
 		}
 	}
 }
+
+// An etcd that is alone has no peers, so several of them on one host need no ports for these. It
+// finds its data again.
+func TestEtcdsThatAreAloneShareAHost(t *testing.T) {
+	dirs := []string{t.TempDir(), t.TempDir()}
+	for range 2 {
+		var all []*Embedded
+		for _, dir := range dirs {
+			alone := &Ensemble{Name: "a", Peers: map[string]string{"a": "127.0.0.1:2380"}, Listen: "127.0.0.1:0"}
+			e, err := Embed(within(t), dir, Options{Among: alone, UnsafeNoFsync: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+		}
+		for _, e := range all {
+			e.Close()
+		}
+	}
+}

@@ -80,7 +80,7 @@ func EtcdCommand() *cobra.Command {
 	secured.Register(f)
 	f.StringVar(&among.Name, "name", "a", "name of this etcd among the peers")
 	f.StringVar(&among.Listen, "listen", "127.0.0.1:2379", "address for clients")
-	f.StringArrayVar(&peers, "peer", []string{"a=127.0.0.1:2380"}, "an etcd and the address at which the others reach it, NAME=HOST:PORT; repeat for each, this one included")
+	f.StringArrayVar(&peers, "peer", []string{"a=127.0.0.1:2380"}, "an etcd and the address at which the others reach it, NAME=HOST:PORT; repeat for each, this one included. Without it, this etcd is alone")
 	f.DurationVar(&among.Beat, "beat", 100*time.Millisecond, "time between two signs of life among several etcds; if ten are missing, another one leads")
 	f.StringVar(&dir, "dir", "", "folder for its data")
 	f.StringVar(&level, "log-level", "warn", "debug, info, warn or error")
