@@ -41,14 +41,15 @@ type Countdown struct {
 	done int
 }
 
+// NewCountdown returns a countdown of so many runs, which begin now. It reports to a writer.
 func NewCountdown(to io.Writer, of int) *Countdown {
 	return &Countdown{to: to, of: of, start: time.Now()}
 }
 
-// ended notes the end of the run that text describes.
+// Ended notes the end of the run that text describes.
 func (c *Countdown) Ended(text string) { c.Advanced(1, text) }
 
-// advanced notes the end of what text describes, which counts as by runs.
+// Advanced notes the end of what text describes, which counts as by runs.
 func (c *Countdown) Advanced(by int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -55,5 +56,23 @@ func TestInterleaveAlternatesTheOrder(t *testing.T) {
 	cancel()
 	if _, err := Interleave(ctx, 1, time.Hour, []*Timed{operation("a")}); err == nil {
 		t.Error("an interrupted measurement has rows")
+	}
+}
+
+func TestOneValueHasNoDeviation(t *testing.T) {
+	if mean, deviation := MeanDeviation([]float64{0.9}); mean != 0.9 || deviation.Known() {
+		t.Errorf("one value has a mean of %v ± %v", mean, deviation)
+	}
+	if mean, deviation := MeanDeviation([]float64{1, 2, 3}); mean != 2 || deviation != 1 {
+		t.Errorf("1, 2 and 3 have a mean of %v ± %v", mean, deviation)
+	}
+}
+
+func TestNoValuesHaveNoMedian(t *testing.T) {
+	if got := Median(nil); !math.IsNaN(got) {
+		t.Errorf("the median of nothing is %v", got)
+	}
+	if a, b := Median([]float64{3, 1, 2}), Median([]float64{4, 1, 2, 3}); a != 2 || b != 2.5 {
+		t.Errorf("the medians of 1, 2, 3 and 1, 2, 3, 4 are %v and %v", a, b)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/bench/page"
 	"github.com/kintsugi-ml/kintsugi/internal/live"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -151,12 +150,6 @@ func TestMoreAccurateIsHigherOnThePage(t *testing.T) {
 
 // One run says nothing about how far apart runs are.
 func TestOneRunHasNoDeviation(t *testing.T) {
-	if mean, deviation := bench.MeanDeviation([]float64{0.9}); mean != 0.9 || deviation.Known() {
-		t.Errorf("one value has a mean of %v ± %v", mean, deviation)
-	}
-	if mean, deviation := bench.MeanDeviation([]float64{1, 2, 3}); mean != 2 || deviation != 1 {
-		t.Errorf("1, 2 and 3 have a mean of %v ± %v", mean, deviation)
-	}
 	rows := []Row{{Codec: "fp32", Accuracy: []float64{0.5}}, {Codec: "int8", Accuracy: []float64{0.75}}, {Codec: "int8", Data: "other", Accuracy: []float64{0.5}}}
 	compare(rows)
 	if rows[0].Points != 0 || rows[1].Points != 25 || rows[1].PointsError.Known() || rows[2].Points.Known() {

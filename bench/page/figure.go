@@ -109,7 +109,7 @@ func (a Axis) place(from, to float64) func(float64) float64 {
 	return func(v float64) float64 { return max(low, min(high, scale(v))) } // values beyond the axis lie on the edge
 }
 
-// draw fills the figure. The first series is first in the legend, and is drawn last, over the
+// Draw fills the figure. The first series is first in the legend, and is drawn last, over the
 // others. It leaves out values that are not finite or that the axis cannot show.
 func (f *Figure) Draw(x, y Axis, all []Series) {
 	px, py := x.place(PlotLeft, PlotRight), y.place(PlotBottom, PlotTop)
@@ -149,7 +149,7 @@ func (f *Figure) Draw(x, y Axis, all []Series) {
 	slices.Reverse(f.Lines)
 }
 
-// Xs and ys return all values of some series.
+// Xs returns the x of all points of some series.
 func Xs(all []Series) (v []float64) {
 	for _, s := range all {
 		v = append(v, s.X...)
@@ -157,6 +157,7 @@ func Xs(all []Series) (v []float64) {
 	return v
 }
 
+// Ys is Xs for the other axis.
 func Ys(all []Series) (v []float64) {
 	for _, s := range all {
 		v = append(v, s.Y...)

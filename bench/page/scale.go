@@ -5,15 +5,16 @@ import (
 	"math"
 )
 
+// Tick is a label on an axis.
 type Tick struct {
-	At    float64
+	At    float64 // pixels
 	Label string
 }
 
 // Colours that people with colour blindness can distinguish (Okabe and Ito 2008), and two more.
 var Colours = []string{"#444444", "#0072b2", "#56b4e9", "#009e73", "#7bc8a4", "#d55e00", "#f0b088", "#cc79a7", "#e6bcd6", "#b8860b"}
 
-// Coordinates of a panel's plot.
+// Coordinates of a panel's plot, in pixels.
 const (
 	PlotLeft, PlotRight = 60.0, 760.0
 	PlotTop, PlotBottom = 14.0, 330.0

@@ -38,8 +38,8 @@ type host struct {
 
 const interfaceBytes = 9000
 
-// noProxy is where the environment of all hosts says that a web proxy is, and none is.
-const noProxy = "http://10.77.0.250:3128"
+// deadProxy is where the environment of all hosts says that a web proxy is, and none is.
+const deadProxy = "http://10.77.0.250:3128"
 
 // newHosts starts n hosts, which end with the test. If the kernel does not allow it, the test is
 // skipped.
@@ -208,7 +208,7 @@ func (h *host) start(t *testing.T, log string, args ...string) {
 				cmd := exec.Command("/proc/self/exe", args...)
 				cmd.Args[0], cmd.Stdout, cmd.Stderr = "kintsugi", file, file
 				cmd.Env = append(os.Environ(), beKintsugi+"=1", "XDG_RUNTIME_DIR="+filepath.Join(filepath.Dir(log), fmt.Sprintf("host-%d", h.number)),
-					"HTTP_PROXY="+noProxy, "HTTPS_PROXY="+noProxy, "NO_PROXY=") // what a run connects to is not reached through a web proxy
+					"HTTP_PROXY="+deadProxy, "HTTPS_PROXY="+deadProxy, "NO_PROXY=") // what a run connects to is not reached through a web proxy
 				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 				return cmd, cmd.Start()
 			})

@@ -29,7 +29,7 @@ func TestTuneFindsARateThatTrainTakes(t *testing.T) {
 	if err := json.Unmarshal([]byte(local), &alone); err != nil || len(alone) != 1 || alone[0].Chosen != r.Chosen || !slices.Equal(alone[0].Curve, r.Curve) {
 		t.Errorf("with the settings of a run with local steps: chosen %v, want %v (%v)", alone, r.Chosen, err)
 	}
-	// rates.Run of tensors and clipping belong to a pass, and to the command that it recommends.
+	// Rates of tensors and clipping belong to a pass, and to the command that it recommends.
 	text := must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir, "--rate", "*=100", "--clip-norm", "1e9", "--format", "json")
 	var rated []rates.Row
 	if err := json.Unmarshal([]byte(text), &rated); err != nil || len(rated) != 1 || !(rated[0].Chosen < r.Chosen/10) {

@@ -21,7 +21,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Config describes a Cluster cluster. Zero fields mean: bsp, the host device, one thread, no
+// Config describes a Cluster. Zero fields mean: bsp, the host device, one thread, no
 // checkpoint except the last, and SGD.
 type Config struct {
 	Servers, Workers int

@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// savedChunk is a chunk in the running checkpoint of a Cluster cluster.
+// savedChunk is a chunk in the running checkpoint of a Cluster.
 type savedChunk struct {
 	step   kintsugi.Step
 	taken  uint64

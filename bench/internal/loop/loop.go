@@ -51,7 +51,7 @@ func New(l *kintsugi.Layout, rule kintsugi.Rule, workers int, clipNorm float64) 
 	return x
 }
 
-// count says that gradients[worker] is the mean gradient of so many examples, and measures it if it
+// Count says that gradients[worker] is the mean gradient of so many examples, and measures it if it
 // may have to be clipped. It may be called for several workers at once.
 func (x *Loop) Count(worker, examples int) {
 	x.examples[worker] = examples
@@ -68,7 +68,7 @@ func (x *Loop) Count(worker, examples int) {
 	}
 }
 
-// step makes a step on the gradients that were counted, one of each worker.
+// Step makes a step on the gradients that were counted, one of each worker.
 func (x *Loop) Step(o kintsugi.Optimizer) error {
 	examples := 0
 	for _, n := range x.examples {

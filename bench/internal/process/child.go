@@ -15,13 +15,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// A child is a kintsugi process that this process has started and must wait for.
+// Child is a kintsugi process that this process has started and must wait for.
 //
 // It leads a process group of its own, so that Ctrl-C on a terminal reaches only this process,
 // which then ends its children in order. The child also gets a signal when this process is killed.
 // Linux sends that signal when the thread that started the child ends, so one goroutine is locked
 // to its thread while the child lives.
-type child struct {
+type Child struct {
 	Cmd     *exec.Cmd
 	Printed bytes.Buffer  // its output, to be read after it has ended
 	Ended   chan struct{} // closed when it has ended and was waited for
@@ -37,8 +37,8 @@ const (
 )
 
 // Start starts a kintsugi process with the given arguments.
-func Start(binary string, args ...string) (*child, error) {
-	c := &child{Cmd: exec.Command(binary, args...), Ended: make(chan struct{})}
+func Start(binary string, args ...string) (*Child, error) {
+	c := &Child{Cmd: exec.Command(binary, args...), Ended: make(chan struct{})}
 	c.Cmd.Stdout, c.Cmd.Stderr = &c.Printed, &c.Printed
 	c.Cmd.SysProcAttr = launch.Group(syscall.SIGTERM)
 	c.Cmd.WaitDelay = time.Second // to collect its output, if another process holds it open
@@ -69,8 +69,8 @@ func (r Refused) Unwrap() error { return r.error }
 // error.
 const usageStatus = 2
 
-// refusal returns err, as a refused if the child has ended with a usage error.
-func (c *child) refusal(err error) error {
+// refusal returns err, as a Refused if the child has ended with a usage error.
+func (c *Child) refusal(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == usageStatus && !bytes.Contains(c.Printed.Bytes(), []byte("\ngoroutine ")) {
 		return Refused{err}
 	}
@@ -78,11 +78,11 @@ func (c *child) refusal(err error) error {
 }
 
 // String returns the command line.
-func (c *child) String() string { return strings.Join(c.Cmd.Args, " ") }
+func (c *Child) String() string { return strings.Join(c.Cmd.Args, " ") }
 
-// wait waits for the end of the process and returns its error. If ctx ends first, it ends the
+// Wait waits for the end of the process and returns its error. If ctx ends first, it ends the
 // process and returns the error of ctx.
-func (c *child) Wait(ctx context.Context) error {
+func (c *Child) Wait(ctx context.Context) error {
 	select {
 	case <-c.Ended:
 		return c.err
@@ -94,7 +94,7 @@ func (c *child) Wait(ctx context.Context) error {
 
 // end ends the process and waits for it. It asks twice, which makes a training hurry, and then
 // kills the process.
-func (c *child) end() {
+func (c *Child) end() {
 	for _, patience := range []time.Duration{endPatience, endLimit} {
 		c.Signal(syscall.SIGTERM)
 		select {
@@ -107,8 +107,8 @@ func (c *child) end() {
 	<-c.Ended
 }
 
-// signal sends a signal to the process group of the child, unless the child has ended.
-func (c *child) Signal(s syscall.Signal) {
+// Signal sends a signal to the process group of the child, unless the child has ended.
+func (c *Child) Signal(s syscall.Signal) {
 	select {
 	case <-c.Ended:
 	default:

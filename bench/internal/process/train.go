@@ -42,7 +42,7 @@ func TrainAnd(ctx context.Context, binary string, flags []string, look func(dir 
 }
 
 // StartTrain starts kintsugi train with the given flags and the folder out.
-func StartTrain(binary, out string, flags []string) (*child, error) {
+func StartTrain(binary, out string, flags []string) (*Child, error) {
 	return Start(binary, append([]string{"train", "--out", out, "--log-level", "error"}, flags...)...)
 }
 
@@ -50,6 +50,7 @@ func StartTrain(binary, out string, flags []string) (*child, error) {
 // has not ended by then never will.
 const StuckAfter = 5 * time.Minute
 
+// ErrStuck is the cause of the end of a context that has ended after StuckAfter.
 var ErrStuck = fmt.Errorf("the run is stuck: it has not ended within %v", StuckAfter)
 
 // Replicated splits chain:R and gold:R into the recovery and R. Other recoveries are returned

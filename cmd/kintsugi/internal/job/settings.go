@@ -389,28 +389,29 @@ func (s *Settings) KernelDevice() (kernels.Device, error) {
 // tenth of a second.
 func Cores() int { return runtime.GOMAXPROCS(0) }
 
-// KernelThreads returns the number of threads for the kernels of a server that has a part of the
-// cores of this machine.
-func (s *Settings) KernelThreads(part int) int {
+// KernelThreads returns the number of threads for the kernels of a server, if so many servers share
+// this machine.
+func (s *Settings) KernelThreads(servers int) int {
 	if s.Threads > 0 {
 		return s.Threads
 	}
-	return max(1, Cores()/part)
+	return max(1, Cores()/servers)
 }
 
-// mostEngineThreads is the largest default: layers have few more parts than that.
+// mostEngineThreads is the largest default: a convolution of 64 images has as many parts. More have
+// not been measured.
 const mostEngineThreads = 8
 
-// EngineThreads returns the number of threads of a worker that has a part of the cores of this
+// EngineThreads returns the number of threads of a worker's engine, if so many workers share this
 // machine.
-func (s *Settings) EngineThreads(part int) int {
+func (s *Settings) EngineThreads(workers int) int {
 	switch {
 	case s.BLASThreads > 0:
 		return s.BLASThreads
 	case s.Engine == "gorgonia": // its result depends on the number
 		return 1
 	}
-	return max(1, min(mostEngineThreads, Cores()/part))
+	return max(1, min(mostEngineThreads, Cores()/workers))
 }
 
 // Schedule returns the optimizer settings of every step that servers take. The settings are

@@ -17,7 +17,7 @@ func TestThreadsAreAShareOfTheCores(t *testing.T) {
 		{cores: 2, processes: 1, kernels: 2, engine: 2},
 		{cores: 2, processes: 4, kernels: 1, engine: 1},
 		{cores: 16, processes: 4, kernels: 4, engine: 4},
-		{cores: 64, processes: 1, kernels: 64, engine: 8}, // layers have no more parts
+		{cores: 64, processes: 1, kernels: 64, engine: 8}, // a convolution of 64 images has as many parts
 		{cores: 64, processes: 1, set: Settings{Threads: 3, BLASThreads: 16}, kernels: 3, engine: 16},
 		{cores: 16, processes: 1, set: Settings{Engine: "gorgonia"}, kernels: 16, engine: 1},
 	} {
