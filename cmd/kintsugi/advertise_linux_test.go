@@ -11,7 +11,7 @@ import (
 )
 
 // Servers that listen on all addresses, as in containers, are reached where their ports are
-// published, and only there.
+// published.
 func TestServersAreReachedWhereTheySay(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

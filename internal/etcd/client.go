@@ -86,6 +86,7 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		DialKeepAliveTimeout: 5 * time.Second,
 		PermitWithoutStream:  true,
 		Logger:               zap.NewNop(),
+		// Processes of a run connect directly, whatever proxy the environment names.
 		DialOptions: append(secured, grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{
 			// gRPC's default pause grows to two minutes: an etcd that is back would not be noticed
 			// before the leases lapse.
