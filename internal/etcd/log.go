@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/server/v3/lease"
@@ -39,10 +40,20 @@ func intended(message string, fields []zapcore.Field) bool {
 		return true
 	case "simple token is not cryptographically signed": // there are no users: TLS says who may do what
 		return true
-	case "failed to apply request": // whoever sent it is told; that a lease has lapsed before it was given back is usual
-		return slices.ContainsFunc(fields, func(f zapcore.Field) bool { return f.String == lease.ErrLeaseNotFound.Error() })
 	}
-	return false
+	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
+		text := f.String
+		if err, ok := f.Interface.(error); ok {
+			text = err.Error()
+		}
+		switch {
+		case strings.HasSuffix(text, "missing term information"): // it is new, and looks for the version of what it has
+			return true
+		case message == "failed to apply request": // whoever sent it is told; that a lease has lapsed before it was given back is usual
+			return text == lease.ErrLeaseNotFound.Error()
+		}
+		return false
+	})
 }
 
 func (c core) Enabled(l zapcore.Level) bool {
