@@ -53,6 +53,9 @@ metadata:
   labels:
     {{- include "kintsugi.labels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .role }}
+    {{- with $pod.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- with $pod.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -84,7 +87,7 @@ spec:
         {{- include "kintsugi.labels" .root | nindent 8 }}
         app.kubernetes.io/component: {{ .role }}
   {{- end }}
-  {{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
+  {{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" "serviceAccountName" }}
   {{- with index $pod $key }}
   {{ $key }}: {{- toYaml . | nindent 4 }}
   {{- end }}
