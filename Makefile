@@ -1,5 +1,5 @@
-# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, the server of `s3`:
-# tools/s3.mod, and the tool of `mutants`: tools/mutants.mod, built from source by the go command. A C compiler is used
+# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, the servers of `stores`:
+# tools/stores.mod, and the tool of `mutants`: tools/mutants.mod, built from source by the go command. A C compiler is used
 # if there is one; CGO_ENABLED=0 works too.
 GO      := go
 TOOL    := $(GO) tool -modfile=tools/go.mod
@@ -161,10 +161,15 @@ guard: build ## fail where kernels and codecs miss 0.8 of their goals (docs/perf
 	bin/kintsugi bench kernels --goals --sizes 1,512 --k 4 --threads 1 >/dev/null
 	bin/kintsugi bench codec --goals --sizes 1,512 --codecs bf16,int8,sign,topk:0.01 --threads 1 >/dev/null
 
-.PHONY: s3
-s3: ## test checkpoints in a real S3 server, versitygw; the first run builds it, some minutes
-	server=$$($(GO) tool -modfile=tools/s3.mod -n versitygw); \
-	KINTSUGI_S3=$$server $(GO) test -count 1 -timeout 10m $(TESTFLAGS) -run 'Store|Disk|Large|OneName' ./recovery/ckpt/object ./cmd/kintsugi
+# The emulator of Azure's store is Microsoft's own, for Node.js.
+AZURITE := bin/azurite/node_modules/.bin/azurite-blob
+
+.PHONY: stores
+stores: ## test checkpoints in versitygw, fake-gcs-server and, where there is npm, Azurite; the first run builds them, some minutes
+	[ -x $(AZURITE) ] || ! command -v npm >/dev/null || npm install --silent --no-audit --no-fund --prefix bin/azurite azurite@3.37.0
+	s3=$$($(GO) tool -modfile=tools/stores.mod -n versitygw) && gs=$$($(GO) tool -modfile=tools/stores.mod -n fake-gcs-server) && \
+	KINTSUGI_S3=$$s3 KINTSUGI_GS=$$gs KINTSUGI_AZ=$$(realpath -q $(AZURITE)) \
+		$(GO) test -count 1 -timeout 10m $(TESTFLAGS) -run 'Store|Disk|Large|OneName' ./recovery/ckpt/object ./cmd/kintsugi
 
 .PHONY: chart
 chart: ## hold the chart for Kubernetes against its types, with Helm's own renderer

@@ -54,8 +54,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key) // of the object store, for any test that starts one
+	os.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key) // of the object stores, for any test that starts one
 	os.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
+	os.Setenv("AZURE_STORAGE_KEY", objecttest.AccountKey)
 	os.Exit(m.Run())
 }
 

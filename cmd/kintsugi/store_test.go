@@ -18,8 +18,23 @@ import (
 func TestARunWhoseCheckpointsLieInAnObjectStore(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
-	t.Run("fake", func(t *testing.T) { checkRunInAStore(t, objecttest.New(t).Place) })
-	t.Run("real", func(t *testing.T) { checkRunInAStore(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))) })
+	for protocol, place := range stores() {
+		t.Run(protocol, func(t *testing.T) { checkRunInAStore(t, place(t)) })
+	}
+}
+
+// stores returns what starts a store of each protocol, and names the places in it: those of tests,
+// and those that others wrote where there are any.
+func stores() map[string]func(testing.TB) func(prefix string) string {
+	all := map[string]func(testing.TB) func(prefix string) string{
+		"s3": func(t testing.TB) func(string) string { return objecttest.New(t).Place },
+		"gs": func(t testing.TB) func(string) string { return objecttest.NewGoogle(t).Place },
+		"az": func(t testing.TB) func(string) string { return objecttest.NewAzure(t).Place },
+	}
+	for name, start := range objecttest.Others() {
+		all[name] = func(t testing.TB) func(string) string { return start(t, os.Getenv) }
+	}
+	return all
 }
 
 func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
@@ -137,15 +152,21 @@ func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 }
 
 func TestAStoreThatCannotBeUsedIsToldBeforeTheRun(t *testing.T) {
-	t.Run("fake", func(t *testing.T) { checkUnusable(t, objecttest.New(t).Place("x")) })
-	t.Run("real", func(t *testing.T) { checkUnusable(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))("x")) })
+	for protocol, place := range stores() {
+		t.Run(protocol, func(t *testing.T) { checkUnusable(t, protocol[len(protocol)-2:], place(t)("x")) })
+	}
 }
 
-func checkUnusable(t *testing.T, place string) {
+func checkUnusable(t *testing.T, protocol, place string) {
+	keys := map[string]string{"s3": "AWS_ACCESS_KEY_ID", "gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_KEY"}[protocol]
+	wrong := place
+	if protocol == "gs" {
+		wrong, _, _ = strings.Cut(place, "?") // over plain HTTP there are no keys; Google itself is not asked with those that cannot be read
+	}
 	for what, c := range map[string]struct{ env, store, says string }{
-		"keys":     {"AWS_ACCESS_KEY_ID", place, "check AWS_ACCESS_KEY_ID"},
-		"bucket":   {"", strings.Replace(place, objecttest.Bucket, "nobody", 1), "bucket nobody"},
-		"password": {"", "s3://me:hidden@" + objecttest.Bucket, "keys do not belong"},
+		"keys":     {keys, wrong, "check " + keys},
+		"bucket":   {"", strings.Replace(place, "://"+objecttest.Bucket, "://nobody", 1), "bucket nobody"},
+		"password": {"", protocol + "://me:hidden@" + objecttest.Bucket, "keys do not belong"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if c.env != "" {

@@ -16,41 +16,75 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
-// answering is a store whose answers come from a function, to play what proxies and unusual servers
-// make of the protocol.
-func answering(t *testing.T, answer http.HandlerFunc) *object.FS {
+// places lists, by protocol, the places in a store at an address.
+func places(address string) map[string]string {
+	at := url.QueryEscape(address)
+	return map[string]string{
+		"s3": "s3://runs/x?region=us-east-1&endpoint=" + at,
+		"gs": "gs://runs/x?endpoint=" + at,
+		"az": "az://runs/x?account=" + objecttest.Account + "&endpoint=" + at,
+	}
+}
+
+// answering returns stores, by protocol, whose answers come from a function, to play what proxies and
+// unusual servers make of a protocol.
+func answering(t *testing.T, answer http.HandlerFunc) map[string]*object.FS {
 	t.Helper()
 	keys(t, objecttest.Key)
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)
-	return object.NewFS(t.Context(), openS3(t, "s3://runs/x?region=us-east-1&endpoint="+url.QueryEscape(s.URL)), quick)
+	all := map[string]*object.FS{}
+	for protocol, place := range places(s.URL) {
+		all[protocol] = object.NewFS(t.Context(), open(t, place), quick)
+	}
+	return all
 }
 
 // stamped sets the headers that every answer about an object has.
 func stamped(w http.ResponseWriter) {
 	w.Header().Set("ETag", `"0"`)
+	w.Header().Set("X-Ms-Blob-Type", "BlockBlob")
 	w.Header().Set("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
 }
 
 // A proxy that compresses answers drops their length. An object of unknown length is an error, and
 // not an object of 0 or −1 bytes.
 func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
-	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	chunked := func(w http.ResponseWriter, _ *http.Request) {
 		stamped(w)
 		w.Header().Set("Transfer-Encoding", "chunked")
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
-	})
-	if info, err := fsys.Stat("x"); err == nil {
-		t.Errorf("an object of %d bytes", info.Size)
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Transfer-Encoding", "chunked")
-		w.WriteHeader(http.StatusOK)
-	}))
+	for protocol, fsys := range answering(t, chunked) {
+		if info, err := fsys.Stat("x"); err == nil {
+			t.Errorf("%s: an object of %d bytes", protocol, info.Size)
+		}
+	}
+	s := httptest.NewServer(http.HandlerFunc(chunked))
 	t.Cleanup(s.Close)
 	if n, err := object.OpenMemory(s.Listener.Addr().String(), nil).Stat(t.Context(), "x"); err == nil {
 		t.Errorf("an object of %d bytes in the memory of another process", n)
+	}
+}
+
+// An answer of JSON that is not about the object is no object of 0 bytes.
+func TestAnAnswerAboutSomethingElseIsAnError(t *testing.T) {
+	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"sign in"}`) })["gs"]
+	if info, err := fsys.Stat("x"); !errors.Is(err, object.ErrAway) {
+		t.Errorf("an object of %d bytes, %v", info.Size, err)
+	}
+	if names, err := fsys.List("x"); !errors.Is(err, object.ErrAway) {
+		t.Errorf("a list of %d names, %v", len(names), err)
+	}
+	if err := fsys.Publish("x", []byte("x")); !errors.Is(err, object.ErrAway) {
+		t.Errorf("published: %v", err)
+	}
+	if err := write(fsys, "x", make([]byte, object.PartBytes+1)); err == nil {
+		t.Error("a large object was written")
+	}
+	if err := fsys.Rename("x", "y"); err == nil {
+		t.Error("an object was renamed")
 	}
 }
 
@@ -58,23 +92,28 @@ func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
 // That must not be taken for damage, since an older checkpoint would be used then.
 func TestAnAnswerWithAnotherPartIsAnError(t *testing.T) {
 	content := random(1000)
-	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
+	for protocol, fsys := range answering(t, func(w http.ResponseWriter, r *http.Request) {
 		stamped(w)
+		if strings.HasPrefix(r.URL.Path, "/storage/v1/") && r.URL.Query().Get("alt") == "json" {
+			fmt.Fprint(w, `{"name":"x","size":"1000"}`)
+			return
+		}
 		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 		if r.Method == http.MethodGet {
 			_, _ = w.Write(content) // the client may be gone
 		}
-	})
-	f, err := fsys.Open("x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 100)
-	if n, err := f.ReadAt(got, 500); err == nil && !slices.Equal(got, content[500:600]) {
-		t.Errorf("%d other bytes came", n)
-	}
-	if n, err := f.ReadAt(make([]byte, 1000), 0); err != nil { // here the whole object is what was asked for
-		t.Errorf("%d bytes, %v", n, err)
+	}) {
+		f, err := fsys.Open("x")
+		if err != nil {
+			t.Fatal(protocol, err)
+		}
+		got := make([]byte, 100)
+		if n, err := f.ReadAt(got, 500); err == nil && !slices.Equal(got, content[500:600]) {
+			t.Errorf("%s: %d other bytes came", protocol, n)
+		}
+		if n, err := f.ReadAt(make([]byte, 1000), 0); err != nil { // here the whole object is what was asked for
+			t.Errorf("%s: %d bytes, %v", protocol, n, err)
+		}
 	}
 }
 
@@ -93,7 +132,7 @@ func TestAnErrorIn200IsAnError(t *testing.T) {
 		server.ServeHTTP(w, r)
 	}))
 	t.Cleanup(proxy.Close)
-	fsys := object.NewFS(t.Context(), openS3(t, "s3://runs/x?region=us-east-1&endpoint="+url.QueryEscape(proxy.URL)), quick)
+	fsys := object.NewFS(t.Context(), open(t, places(proxy.URL)["s3"]), quick)
 	if err := write(fsys, "large", make([]byte, object.PartBytes+1)); err != nil {
 		t.Error(err)
 	}
@@ -105,28 +144,54 @@ func TestAnErrorIn200IsAnError(t *testing.T) {
 // A list of many names comes in pages, of which the last says that it is.
 func TestAListOfSeveralPagesIsOneList(t *testing.T) {
 	const pages = 5
-	broken := false
-	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
-		page := 0
-		_, _ = fmt.Sscan(r.URL.Query().Get("continuation-token"), &page) // none: the first page
-		w.Header().Set("Content-Type", "application/xml")
-		fmt.Fprint(w, "<ListBucketResult><Name>runs</Name>")
-		if page < pages-1 {
-			fmt.Fprint(w, "<IsTruncated>true</IsTruncated>")
-			if !broken || page < 2 {
-				fmt.Fprintf(w, "<NextContinuationToken>%d</NextContinuationToken>", page+1)
+	for protocol, form := range map[string]struct{ token, head, more, next, item, foot string }{
+		"s3": {"continuation-token", "<ListBucketResult><Name>runs</Name>", "<IsTruncated>true</IsTruncated>", "<NextContinuationToken>%d</NextContinuationToken>",
+			"<Contents><Key>run/%05d</Key><Size>1</Size></Contents>", "</ListBucketResult>"},
+		"gs": {"pageToken", `{"kind":"storage#objects"`, "", `,"nextPageToken":"%d"`, `,"prefixes":["run/%05d/"]`, "}"},
+		"az": {"marker", `<EnumerationResults ContainerName="runs">`, "", "<NextMarker>%d</NextMarker>", "<Blobs><Blob><Name>run/%05d</Name></Blob></Blobs>", "</EnumerationResults>"},
+	} {
+		each := 1000
+		if protocol != "s3" {
+			each = 1 // the form has one item in a list
+		}
+		broken := false
+		fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
+			page := 0
+			_, _ = fmt.Sscan(r.URL.Query().Get(form.token), &page) // none: the first page
+			if broken && page == 2 {
+				w.WriteHeader(http.StatusBadRequest)
+				return
 			}
+			if strings.HasPrefix(form.head, "<") {
+				w.Header().Set("Content-Type", "application/xml")
+			}
+			fmt.Fprint(w, form.head)
+			if page < pages-1 {
+				fmt.Fprint(w, form.more)
+				fmt.Fprintf(w, form.next, page+1)
+			}
+			for i := range each {
+				fmt.Fprintf(w, form.item, each*page+i)
+			}
+			fmt.Fprint(w, form.foot)
+		})[protocol]
+		names, err := fsys.List("run")
+		if last := fmt.Sprintf("%05d", each*pages-1); err != nil || len(names) != each*pages || names[0] != "00000" || names[len(names)-1] != last {
+			t.Errorf("%s: %d names, %v", protocol, len(names), err)
 		}
-		for i := range 1000 {
-			fmt.Fprintf(w, "<Contents><Key>run/%05d</Key><Size>1</Size></Contents>", 1000*page+i)
+		broken = true
+		if names, err := fsys.List("run"); err == nil {
+			t.Errorf("%s: a list that breaks off is one of %d names", protocol, len(names))
 		}
-		fmt.Fprint(w, "</ListBucketResult>")
-	})
-	names, err := fsys.List("run")
-	if err != nil || len(names) != 1000*pages || names[0] != "00000" || names[len(names)-1] != "04999" {
-		t.Errorf("%d names, %v", len(names), err)
 	}
-	broken = true
+}
+
+// A page that says that there are more, and not where, is no end of a list.
+func TestAListThatBreaksOffIsAnError(t *testing.T) {
+	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(w, "<ListBucketResult><Name>runs</Name><IsTruncated>true</IsTruncated></ListBucketResult>")
+	})["s3"]
 	if names, err := fsys.List("run"); err == nil {
 		t.Errorf("a list that breaks off is one of %d names", len(names))
 	}
@@ -134,17 +199,24 @@ func TestAListOfSeveralPagesIsOneList(t *testing.T) {
 
 // Something in front of a store may answer in its place. Nothing is published by such an answer.
 func TestAnAnswerThatIsNotTheStoresPublishesNothing(t *testing.T) {
-	for _, status := range []int{200, 204, 302, 400, 403, 404, 502} {
-		if status == 302 && race.Enabled {
-			continue // when redirected, minio-go 7.4.1 closes a body twice at the same time
-		}
-		fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	for _, status := range []int{200, 201, 204, 302, 400, 403, 404, 502} {
+		for protocol, fsys := range answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte("<html>sign in</html>")) // the client may be gone
-		})
-		if err := fsys.Publish("run/x", []byte("x")); err == nil || errors.Is(err, fs.ErrExist) {
-			t.Errorf("a page with status %d for an object: %v", status, err)
+		}) {
+			if status == 302 && protocol == "s3" && race.Enabled {
+				continue // when redirected, minio-go 7.4.1 closes a body twice at the same time
+			}
+			if err := fsys.Publish("run/x", []byte("x")); err == nil || errors.Is(err, fs.ErrExist) {
+				t.Errorf("%s: a page with status %d for an object: %v", protocol, status, err)
+			}
+			if err := write(fsys, "run/y", make([]byte, object.PartBytes+1)); err == nil || errors.Is(err, fs.ErrExist) {
+				t.Errorf("%s: a page with status %d for a large object: %v", protocol, status, err)
+			}
+			if names, err := fsys.List("run"); err == nil {
+				t.Errorf("%s: a page with status %d for a list of %d names", protocol, status, len(names))
+			}
 		}
 	}
 }
@@ -155,7 +227,7 @@ func TestAWrongClockIsToldAsOne(t *testing.T) {
 		w.Header().Set("Content-Type", "application/xml")
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, "<Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the request time and the server's time is too large.</Message></Error>")
-	})
+	})["s3"]
 	if _, err := fsys.List("run"); err == nil || !strings.Contains(err.Error(), "clock") {
 		t.Error(err)
 	}

@@ -173,7 +173,7 @@ func (f *FS) Probe(dir string) error {
 	removed := f.Remove(name)
 	switch {
 	case err == nil:
-		return failed("create", name, errors.New("the store replaces objects that exist: it lacks conditional writes (If-None-Match), without which checkpoints are not safe in it; use another store or a newer version of it"))
+		return failed("create", name, errors.New("the store replaces objects that exist: it ignores the condition of a write (If-None-Match), without which checkpoints are not safe in it; use another store or a newer version of it"))
 	case !errors.Is(err, fs.ErrExist):
 		return failed("create", name, err)
 	}

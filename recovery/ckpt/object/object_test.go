@@ -2,11 +2,13 @@ package object_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -32,31 +34,44 @@ var quick = object.Retries{Tries: 4, First: time.Microsecond, Timeout: 10 * time
 func keys(t *testing.T, key string) {
 	t.Setenv("AWS_ACCESS_KEY_ID", key)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
+	t.Setenv("AZURE_STORAGE_KEY", objecttest.AccountKey)
 }
 
-func openS3(t *testing.T, place string) object.Store {
+func open(t *testing.T, place string) object.Store {
 	t.Helper()
-	p, err := object.ParsePlace(place, object.AWS)
+	p, err := object.ParsePlace(place, os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := object.OpenS3(p)
+	s, err := object.Open(t.Context(), p, os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// stores lists the stores on which FS must behave the same. The last one skips if there is no real
-// server.
+// fakes lists the protocols of stores by their servers for tests.
+var fakes = map[string]func(testing.TB) *objecttest.Server{
+	"s3": objecttest.New,
+	"gs": objecttest.NewGoogle,
+	"az": objecttest.NewAzure,
+}
+
+// stores lists the stores on which FS must behave the same. Those that are real servers skip where
+// there is none.
 func stores(t *testing.T) map[string]func(*testing.T) object.Store {
 	keys(t, objecttest.Key)
-	return map[string]func(*testing.T) object.Store{
+	all := map[string]func(*testing.T) object.Store{
 		"memory": func(*testing.T) object.Store { return &object.Mem{} },
 		"keeper": func(t *testing.T) object.Store { return object.OpenMemory(keep(t, object.NewKeeper(1<<30)), nil) },
-		"fake":   func(t *testing.T) object.Store { return openS3(t, objecttest.New(t).Place("x")) },
-		"real":   func(t *testing.T) object.Store { return openS3(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))("x")) },
 	}
+	for name, start := range objecttest.Others() {
+		all[name] = func(t *testing.T) object.Store { return open(t, start(t, os.Getenv)("x")) }
+	}
+	for name, fake := range fakes {
+		all[name] = func(t *testing.T) object.Store { return open(t, fake(t).Place("x")) }
+	}
+	return all
 }
 
 // keep serves a keeper until the test ends, and returns its address.
@@ -89,9 +104,9 @@ func random(n int) []byte {
 }
 
 func TestFilesOfAStoreAreThoseOfADisk(t *testing.T) {
-	for name, open := range stores(t) {
+	for name, store := range stores(t) {
 		t.Run(name, func(t *testing.T) {
-			s := open(t)
+			s := store(t)
 			fsys := object.NewFS(t.Context(), s, quick)
 			if _, err := fsys.Open("run/a"); !errors.Is(err, fs.ErrNotExist) {
 				t.Fatalf("open what does not exist: %v", err)
@@ -141,9 +156,9 @@ func TestFilesOfAStoreAreThoseOfADisk(t *testing.T) {
 }
 
 func TestLargeObjectsGoInPartsAndComeBack(t *testing.T) {
-	for name, open := range stores(t) {
+	for name, store := range stores(t) {
 		t.Run(name, func(t *testing.T) {
-			s := open(t)
+			s := store(t)
 			fsys := object.NewFS(t.Context(), s, quick)
 			lengths := []int{0, 1, object.PartBytes + 1}
 			if !testing.Short() {
@@ -197,9 +212,9 @@ func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
 }
 
 func TestOfManyWhoCreateOneNameOneDoes(t *testing.T) {
-	for name, open := range stores(t) {
+	for name, store := range stores(t) {
 		t.Run(name, func(t *testing.T) {
-			s := open(t)
+			s := store(t)
 			var all sync.WaitGroup
 			var won, lost atomic.Int32
 			for i := range 8 {
@@ -227,122 +242,171 @@ func TestOfManyWhoCreateOneNameOneDoes(t *testing.T) {
 func TestALostAnswerIsFoundOut(t *testing.T) {
 	keys(t, objecttest.Key)
 	content := random(1000)
-	for n := 0; ; n++ {
-		server := objecttest.New(t)
-		fsys := object.NewFS(t.Context(), openS3(t, server.Place("x")), quick)
-		server.Fail(func(i int, _ *http.Request) objecttest.Fault { return objecttest.Fault{Lost: i == n} })
-		if err := write(fsys, "run/segment", content); err != nil {
-			t.Fatalf("the answer to request %d is lost: %v", n, err)
-		}
-		if err := fsys.Publish("run/manifest", content[:10]); err != nil {
-			t.Fatalf("the answer to request %d is lost: %v", n, err)
-		}
-		got := server.Objects.Objects()
-		if len(got) != 2 || !bytes.Equal(got["run/segment"], content) || !bytes.Equal(got["run/manifest"], content[:10]) {
-			t.Fatalf("the answer to request %d is lost: the store holds %d objects", n, len(got))
-		}
-		if server.Requests() <= n {
-			if n < 3 {
-				t.Fatalf("%d requests: the test tests too little", n)
+	for protocol, fake := range fakes {
+		t.Run(protocol, func(t *testing.T) {
+			for n := 0; ; n++ {
+				server := fake(t)
+				fsys := object.NewFS(t.Context(), open(t, server.Place("x")), quick)
+				server.Fail(func(i int, _ *http.Request) objecttest.Fault { return objecttest.Fault{Lost: i == n} })
+				if err := write(fsys, "run/segment", content); err != nil {
+					t.Fatalf("the answer to request %d is lost: %v", n, err)
+				}
+				if err := fsys.Publish("run/manifest", content[:10]); err != nil {
+					t.Fatalf("the answer to request %d is lost: %v", n, err)
+				}
+				got := server.Objects.Objects()
+				if len(got) != 2 || !bytes.Equal(got["run/segment"], content) || !bytes.Equal(got["run/manifest"], content[:10]) {
+					t.Fatalf("the answer to request %d is lost: the store holds %d objects", n, len(got))
+				}
+				if server.Requests() <= n {
+					if n < 3 {
+						t.Fatalf("%d requests: the test tests too little", n)
+					}
+					return
+				}
 			}
-			return
-		}
+		})
 	}
+}
+
+// ends reports whether a request ends an upload, in any protocol.
+func ends(r *http.Request) bool {
+	q := r.URL.Query()
+	return r.Method == http.MethodPost && q.Has("uploadId") ||
+		strings.HasSuffix(r.URL.Path, "/compose") && q.Has("ifGenerationMatch") ||
+		r.Method == http.MethodPut && q.Get("comp") == "blocklist"
 }
 
 // If the answer to the end of an upload is lost, the upload is not taken for done, and the object
 // is left alone.
 func TestALostAnswerToTheEndOfAnUploadIsAnError(t *testing.T) {
 	keys(t, objecttest.Key)
-	server := objecttest.New(t)
-	fsys := object.NewFS(t.Context(), openS3(t, server.Place("x")), quick)
-	ends := 0
-	server.Fail(func(_ int, r *http.Request) objecttest.Fault {
-		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
-			ends++
-		}
-		return objecttest.Fault{Lost: ends == 1}
-	})
-	if err := write(fsys, "large", make([]byte, object.PartBytes+1)); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("got %v; want fs.ErrExist: whose object it is nobody knows", err)
+	for protocol, fake := range fakes {
+		t.Run(protocol, func(t *testing.T) {
+			server := fake(t)
+			fsys := object.NewFS(t.Context(), open(t, server.Place("x")), quick)
+			n := 0
+			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
+				if ends(r) {
+					n++
+					return objecttest.Fault{Lost: n == 1}
+				}
+				return objecttest.Fault{}
+			})
+			if err := write(fsys, "large", make([]byte, object.PartBytes+1)); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("got %v; want fs.ErrExist: whose object it is nobody knows", err)
+			}
+			if got := server.Objects.Objects(); len(got) != 1 || len(got["large"]) != object.PartBytes+1 {
+				t.Errorf("the store holds %d objects, and one with %d bytes", len(got), len(got["large"]))
+			}
+		})
 	}
 }
 
 func TestAnotherWritersObjectIsNotTakenForOurs(t *testing.T) {
 	keys(t, objecttest.Key)
-	server := objecttest.New(t)
-	fsys := object.NewFS(t.Context(), openS3(t, server.Place("x")), quick)
-	server.Fail(func(i int, r *http.Request) objecttest.Fault {
-		if r.Method == http.MethodPut && i == 0 { // the first try fails, and meanwhile another process creates it
-			server.Objects.Put("run/manifest", []byte("theirs"))
-			return objecttest.Fault{Status: http.StatusInternalServerError, Code: "InternalError"}
-		}
-		return objecttest.Fault{}
-	})
-	if err := fsys.Publish("run/manifest", []byte("ours..")); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("got %v; want fs.ErrExist", err)
+	for protocol, fake := range fakes {
+		t.Run(protocol, func(t *testing.T) {
+			server := fake(t)
+			fsys := object.NewFS(t.Context(), open(t, server.Place("x")), quick)
+			server.Fail(func(i int, _ *http.Request) objecttest.Fault {
+				if i == 0 { // the first try fails, and meanwhile another process creates it
+					server.Objects.Put("run/manifest", []byte("theirs"))
+					return objecttest.Fault{Status: http.StatusInternalServerError, Code: "InternalError"}
+				}
+				return objecttest.Fault{}
+			})
+			if err := fsys.Publish("run/manifest", []byte("ours..")); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("got %v; want fs.ErrExist", err)
+			}
+		})
 	}
 }
 
 func TestWhatAStoreSaysIsTold(t *testing.T) {
 	keys(t, objecttest.Key)
-	server := objecttest.New(t)
 	impatient := object.Retries{Tries: 2, First: time.Microsecond, Timeout: 10 * time.Second, Rate: 1 << 30}
-	for what, c := range map[string]struct {
+	type story struct {
 		place string
 		fault objecttest.Fault
 		is    error
 		says  string
-	}{
-		"no such bucket": {place: strings.Replace(server.Place("x"), objecttest.Bucket, "nobody", 1), says: "bucket nobody at 127.0.0.1"},
-		"wrong keys":     {fault: objecttest.Fault{Status: 403, Code: "SignatureDoesNotMatch"}, is: fs.ErrPermission, says: "check AWS_ACCESS_KEY_ID"},
-		"nobody's keys":  {fault: objecttest.Fault{Status: 404, Code: "XAdminUserNotFound"}, is: fs.ErrPermission, says: "check AWS_ACCESS_KEY_ID"},
-		"full":           {fault: objecttest.Fault{Status: 507, Code: "XMinioStorageFull"}, is: syscall.ENOSPC, says: "is full"},
-		"5xx":            {fault: objecttest.Fault{Status: 503, Code: "SlowDown"}, is: object.ErrAway, says: "503 SlowDown"},
-		"hangs":          {fault: objecttest.Fault{Hang: true}, is: object.ErrAway, says: "no answer within 30ms"},
-		"is not there":   {place: "s3://runs/x?region=us-east-1&endpoint=http://127.0.0.1:1", is: object.ErrAway, says: "connection refused"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			server.Fail(func(int, *http.Request) objecttest.Fault { return c.fault })
-			if c.place == "" {
-				c.place = server.Place("x")
-			}
-			retries := impatient
-			if c.fault.Hang {
-				retries.Timeout = 30 * time.Millisecond
-			}
-			fsys := object.NewFS(t.Context(), openS3(t, c.place), retries)
-			_, err := fsys.List("run")
-			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("list: %v; want %v, with %q in it", err, c.is, c.says)
-			}
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EIO) {
-				t.Errorf("list: %v would be taken for damage", err)
-			}
-			if err := write(fsys, "run/x", []byte("x")); err == nil || !strings.Contains(err.Error(), "run/x") || strings.Contains(err.Error(), objecttest.Secret) {
-				t.Errorf("write: %v", err)
-			}
+	}
+	everywhere := func(protocol, checks, slow string, server *objecttest.Server, own map[string]story) map[string]story {
+		maps.Copy(own, map[string]story{
+			"no such bucket": {place: server.Elsewhere("nobody"), says: "bucket nobody at 127.0.0.1"},
+			"5xx":            {fault: objecttest.Fault{Status: 503, Code: slow}, is: object.ErrAway, says: "503 " + slow},
+			"too many":       {fault: objecttest.Fault{Status: 429, Code: slow}, is: object.ErrAway, says: "429 " + slow},
+			"no key":         {fault: objecttest.Fault{Status: 401, Code: "NoKey"}, is: fs.ErrPermission, says: "refuses (NoKey): check " + checks},
+			"hangs":          {fault: objecttest.Fault{Hang: true}, is: object.ErrAway, says: "no answer within 30ms"},
+			"is not there":   {place: protocol + "://runs/x?endpoint=http://127.0.0.1:1", is: object.ErrAway, says: "connection refused"},
 		})
+		return own
+	}
+	t.Setenv("AWS_REGION", "us-east-1")
+	t.Setenv("AZURE_STORAGE_ACCOUNT", objecttest.Account)
+	s3, gs, az := objecttest.New(t), objecttest.NewGoogle(t), objecttest.NewAzure(t)
+	for protocol, c := range map[string]struct {
+		server  *objecttest.Server
+		stories map[string]story
+	}{
+		"s3": {s3, everywhere("s3", "AWS_ACCESS_KEY_ID", "SlowDown", s3, map[string]story{
+			"wrong keys":    {fault: objecttest.Fault{Status: 403, Code: "SignatureDoesNotMatch"}, is: fs.ErrPermission, says: "check AWS_ACCESS_KEY_ID"},
+			"nobody's keys": {fault: objecttest.Fault{Status: 404, Code: "XAdminUserNotFound"}, is: fs.ErrPermission, says: "check AWS_ACCESS_KEY_ID"},
+			"full":          {fault: objecttest.Fault{Status: 507, Code: "XMinioStorageFull"}, is: syscall.ENOSPC, says: "is full"},
+		})},
+		"gs": {gs, everywhere("gs", "GOOGLE_APPLICATION_CREDENTIALS", "backendError", gs, map[string]story{
+			"no right":    {fault: objecttest.Fault{Status: 403, Code: "forbidden"}, is: fs.ErrPermission, says: "refuses (forbidden)"},
+			"in a minute": {fault: objecttest.Fault{Status: 403, Code: "rateLimitExceeded"}, is: object.ErrAway, says: "rateLimitExceeded"},
+		})},
+		"az": {az, everywhere("az", "AZURE_STORAGE_KEY", "ServerBusy", az, map[string]story{
+			"no right": {fault: objecttest.Fault{Status: 403, Code: "AuthorizationPermissionMismatch"}, is: fs.ErrPermission, says: "refuses (AuthorizationPermissionMismatch)"},
+		})},
+	} {
+		for what, story := range c.stories {
+			t.Run(protocol+" "+what, func(t *testing.T) {
+				c.server.Fail(func(int, *http.Request) objecttest.Fault { return story.fault })
+				retries := impatient
+				if story.fault.Hang {
+					retries.Timeout = 30 * time.Millisecond
+				}
+				fsys := object.NewFS(t.Context(), open(t, cmp.Or(story.place, c.server.Place("x"))), retries)
+				_, err := fsys.List("run")
+				if err == nil || story.is != nil && !errors.Is(err, story.is) || !strings.Contains(err.Error(), story.says) {
+					t.Errorf("list: %v; want %v, with %q in it", err, story.is, story.says)
+				}
+				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EIO) {
+					t.Errorf("list: %v would be taken for damage", err)
+				}
+				if err := write(fsys, "run/x", []byte("x")); err == nil || !strings.Contains(err.Error(), "run/x") || strings.Contains(err.Error(), objecttest.Secret) {
+					t.Errorf("write: %v", err)
+				}
+			})
+		}
 	}
 }
 
 // Requests that fail now and then are repeated, also in the middle of an upload.
 func TestAStoreThatFailsNowAndThenIsGoodEnough(t *testing.T) {
 	keys(t, objecttest.Key)
-	server := objecttest.New(t)
-	server.Fail(func(n int, _ *http.Request) objecttest.Fault {
-		if n%2 == 0 {
-			return objecttest.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}
-		}
-		return objecttest.Fault{}
-	})
-	fsys := object.NewFS(t.Context(), openS3(t, server.Place("x")), quick)
-	want := random(object.PartBytes + 5)
-	if err := write(fsys, "large", want); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(server.Objects.Objects()["large"], want) {
-		t.Error("the store holds other bytes")
+	for protocol, fake := range fakes {
+		t.Run(protocol, func(t *testing.T) {
+			server := fake(t)
+			server.Fail(func(n int, _ *http.Request) objecttest.Fault {
+				if n%2 == 0 {
+					return objecttest.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}
+				}
+				return objecttest.Fault{}
+			})
+			fsys := object.NewFS(t.Context(), open(t, server.Place("x")), quick)
+			want := random(object.PartBytes + 5)
+			if err := write(fsys, "large", want); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(server.Objects.Objects()["large"], want) {
+				t.Error("the store holds other bytes")
+			}
+		})
 	}
 }
 
@@ -368,31 +432,84 @@ func TestAFileSystemEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the server stops")
 	cancel(stop)
-	server := objecttest.New(t)
 	keys(t, objecttest.Key)
-	fsys := object.NewFS(ctx, openS3(t, server.Place("x")), object.DefaultRetries())
-	if _, err := fsys.List("run"); !errors.Is(err, stop) {
-		t.Errorf("got %v", err)
+	for protocol, fake := range fakes {
+		fsys := object.NewFS(ctx, open(t, fake(t).Place("x")), object.DefaultRetries())
+		if _, err := fsys.List("run"); !errors.Is(err, stop) {
+			t.Errorf("%s: got %v", protocol, err)
+		}
 	}
 }
 
+// nothing is an environment without variables.
+func nothing(string) string { return "" }
+
 func TestPlaces(t *testing.T) {
 	for s, want := range map[string]object.Place{
-		"s3://b":       {Bucket: "b", Endpoint: "s3.amazonaws.com"},
-		"s3://b/x//y/": {Bucket: "b", Prefix: "x/y", Endpoint: "s3.amazonaws.com"},
-		"s3://b/x?endpoint=http://h:1&region=eu-1": {Bucket: "b", Prefix: "x", Endpoint: "h:1", Plain: true, Region: "eu-1"},
+		"s3://b":       {Scheme: "s3://", Bucket: "b", Endpoint: "s3.amazonaws.com"},
+		"s3://b/x//y/": {Scheme: "s3://", Bucket: "b", Prefix: "x/y", Endpoint: "s3.amazonaws.com"},
+		"s3://b/x?endpoint=http://h:1&region=eu-1": {Scheme: "s3://", Bucket: "b", Prefix: "x", Endpoint: "h:1", Plain: true, Region: "eu-1"},
+		"gs://b/x?patience=5s":                     {Scheme: "gs://", Bucket: "b", Prefix: "x", Endpoint: "storage.googleapis.com", Patience: 5 * time.Second},
+		"gs://b?endpoint=http://h:1/":              {Scheme: "gs://", Bucket: "b", Endpoint: "h:1", Plain: true},
+		"az://c/x?account=a1":                      {Scheme: "az://", Bucket: "c", Prefix: "x", Endpoint: "a1.blob.core.windows.net", Account: "a1"},
+		"az://c?account=a&endpoint=http://h:1/a/":  {Scheme: "az://", Bucket: "c", Endpoint: "h:1/a", Plain: true, Account: "a"},
 	} {
-		if got, err := object.ParsePlace(s, object.AWS); err != nil || got != want {
+		if got, err := object.ParsePlace(s, nothing); err != nil || got != want {
 			t.Errorf("%s is %+v, %v; want %+v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "run", "gs://b/x", "s3://", "s3:///x", "s3://key:hidden@b/x", "s3://b/x?secret=hidden", "s3://b?endpoint=h:1", "s3://b?endpoint=http://k:hidden@h", "s3://b/x#y", "s3://b/x?%zz"} {
-		if _, err := object.ParsePlace(s, object.AWS); !errors.Is(err, kintsugi.ErrUsage) || strings.Contains(err.Error(), "hidden") {
+	for _, s := range []string{
+		"", "run", "ftp://b/x", "s3://", "s3:///x", "s3://key:hidden@b/x", "s3://b/x?secret=hidden", "s3://b?endpoint=h:1",
+		"s3://b?endpoint=http://k:hidden@h", "s3://b/x#y", "s3://b/x?%zz", "s3://b?account=a", "s3://b?endpoint=http://h/x",
+		"s3://b?endpoint=https://storage.googleapis.com", "gs://", "gs://b?region=eu-1", "gs://key:hidden@b", "gs://b?endpoint=http://h/x",
+		"az://c", "az://c?account=a.evil.example/", "az://?account=a", "az://c?account=a&endpoint=http://h?sig=hidden", "az://c?account=a&sig=hidden",
+	} {
+		if _, err := object.ParsePlace(s, nothing); !errors.Is(err, kintsugi.ErrUsage) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%q: %v; want a usage error without what may be secret", s, err)
 		}
 	}
-	if got, err := object.ParsePlace("s3://b", "http://127.0.0.1:9"); err != nil || got.Endpoint != "127.0.0.1:9" || !got.Plain {
-		t.Errorf("%+v, %v; want the given endpoint", got, err)
+	environment := func(name string) string {
+		return map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AZURE_STORAGE_ACCOUNT": "mine"}[name]
+	}
+	for s, want := range map[string]string{"s3://b": "127.0.0.1:9", "gs://b": "storage.googleapis.com", "az://b": "mine.blob.core.windows.net"} {
+		if got, err := object.ParsePlace(s, environment); err != nil || got.Endpoint != want || got.Plain != (s == "s3://b") {
+			t.Errorf("%s is %+v, %v; want it at %s", s, got, err, want)
+		}
+	}
+}
+
+// Large objects of Google's are joined from at most 32 parts at a time.
+func TestAnObjectMayHaveMoreThan32Parts(t *testing.T) {
+	for _, parts := range []int{32, 33, 1025} {
+		server := objecttest.NewGoogle(t)
+		up, err := open(t, server.Place("x")).Upload(t.Context(), "large")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []byte
+		for number := 1; number <= parts; number++ {
+			content := fmt.Appendf(nil, "part %d\n", number)
+			want = append(want, content...)
+			if err := up.Part(t.Context(), number, content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := 0
+		server.Fail(func(_ int, r *http.Request) objecttest.Fault { // every third joining fails
+			if !strings.HasSuffix(r.URL.Path, "/compose") {
+				return objecttest.Fault{}
+			}
+			if n++; n%3 == 0 {
+				return objecttest.Fault{Status: 503, Code: "backendError"}
+			}
+			return objecttest.Fault{}
+		})
+		for err = up.Complete(t.Context()); errors.Is(err, object.ErrAway); {
+			err = up.Complete(t.Context())
+		}
+		if got := server.Objects.Objects(); err != nil || len(got) != 1 || !bytes.Equal(got["large"], want) {
+			t.Errorf("%d parts: %v; the store holds %d objects, and %d bytes of %d", parts, err, len(got), len(got["large"]), len(want))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,12 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -21,81 +19,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Place says in which object store a checkpoint lies, and where.
-type Place struct {
-	Bucket   string
-	Prefix   string // of all names, without leading or trailing slashes; may be empty
-	Endpoint string // host and port
-	Plain    bool   // HTTP without TLS
-	Region   string // empty: the store is asked
-
-	// Patience is how long a request may take before it is given up; 0: as DefaultRetries says.
-	Patience time.Duration
-}
-
-// Scheme is the beginning of the name of a place in an object store.
-const Scheme = "s3://"
-
-// AWS is the endpoint of Amazon.
-const AWS = "https://s3.amazonaws.com"
-
-// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME&patience=DURATION. If the text has
-// no endpoint, the parameter endpoint is used. The error is kintsugi.ErrUsage; it never repeats
-// what may be a password.
-func ParsePlace(s, endpoint string) (Place, error) {
-	usage := func(format string, args ...any) (Place, error) {
-		return Place{}, fmt.Errorf("%w: a store is a folder, memory://host:port/prefix or s3://bucket/prefix?endpoint=https://host:port&region=name&patience=20s; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "s3" {
-		return usage("this is none of them")
-	}
-	if u.User != nil {
-		return usage("keys do not belong into it: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-	}
-	if u.Host == "" {
-		return usage("this names no bucket")
-	}
-	p := Place{Bucket: u.Host, Prefix: clean(u.Path)}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil || u.Fragment != "" {
-		return usage("what follows the prefix cannot be read")
-	}
-	for name, values := range query {
-		switch name {
-		case "endpoint":
-			endpoint = values[0]
-		case "region":
-			p.Region = values[0]
-		case "patience":
-			if p.Patience, err = time.ParseDuration(values[0]); err != nil || p.Patience < time.Millisecond || p.Patience > time.Hour {
-				return usage("patience must be a duration such as 20s")
-			}
-		default:
-			return usage("%q is no option", name)
-		}
-	}
-	e, err := url.Parse(endpoint)
-	if err != nil || e.Scheme != "http" && e.Scheme != "https" || e.Host == "" || e.User != nil || strings.Trim(e.Path, "/") != "" {
-		return usage("the endpoint must be http://host:port or https://host:port")
-	}
-	p.Endpoint, p.Plain = e.Host, e.Scheme == "http"
-	return p, nil
-}
-
-// S3 is a bucket of a store that speaks the protocol of Amazon's S3.
-type S3 struct {
+// s3Store is a bucket of a store that speaks the protocol of Amazon's S3.
+type s3Store struct {
 	client *minio.Core
 	place  Place
 }
 
-var _ Store = (*S3)(nil)
+var _ Store = (*s3Store)(nil)
 
-// OpenS3 returns the bucket of a place, without sending anything yet. Keys come from the
+// openS3 returns the bucket of a place, without sending anything yet. Keys come from the
 // environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; MINIO_ROOT_USER and
 // MINIO_ROOT_PASSWORD), the file ~/.aws/credentials ($AWS_PROFILE), or the role of the machine.
-func OpenS3(p Place) (*S3, error) {
+func openS3(p Place) (*s3Store, error) {
+	transport, err := minio.DefaultTransport(!p.Plain)
+	if err != nil {
+		return nil, fmt.Errorf("%w: object store %s: %w", kintsugi.ErrUsage, p.Endpoint, err)
+	}
 	client, err := minio.NewCore(p.Endpoint, &minio.Options{
+		Transport: lists{transport, p},
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		}),
@@ -106,7 +47,36 @@ func OpenS3(p Place) (*S3, error) {
 		return nil, fmt.Errorf("%w: object store %s: %w", kintsugi.ErrUsage, p.Endpoint, err)
 	}
 	client.SetAppInfo("kintsugi", "1")
-	return &S3{client: client, place: p}, nil
+	return &s3Store{client: client, place: p}, nil
+}
+
+// lists passes requests on, and no answers to requests for lists that are none. The client takes a
+// page to sign in to a network for the list of an empty bucket: there would be no checkpoints.
+type lists struct {
+	http.RoundTripper
+	place Place
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l lists) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err != nil || answer.StatusCode != http.StatusOK || !r.URL.Query().Has("list-type") {
+		return answer, err
+	}
+	body := bufio.NewReader(answer.Body)
+	begin, err := body.Peek(1024) // as far as it reaches
+	if !bytes.Contains(begin, []byte("ListBucketResult")) && !bytes.Contains(begin, []byte("<Error")) {
+		_ = answer.Body.Close() // nothing in it is wanted
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		return nil, l.place.impostor()
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, answer.Body}
+	return answer, nil
 }
 
 // absent returns the condition of a write that must not replace anything.
@@ -116,17 +86,17 @@ func absent() (o minio.PutObjectOptions) {
 }
 
 // Create implements Store.
-func (s *S3) Create(ctx context.Context, name string, content []byte) error {
+func (s *s3Store) Create(ctx context.Context, name string, content []byte) error {
 	made, err := s.client.PutObject(ctx, s.place.Bucket, name, bytes.NewReader(content), int64(len(content)), "", "", absent())
 	// Every store gives an ETag for an object that it has, so something else has answered.
 	if err == nil && made.ETag == "" {
-		return fmt.Errorf("%w: whatever answers at %s is no object store", ErrAway, s.place.Endpoint)
+		return s.place.impostor()
 	}
 	return s.explain(err)
 }
 
 // Upload implements Store.
-func (s *S3) Upload(ctx context.Context, name string) (Upload, error) {
+func (s *s3Store) Upload(ctx context.Context, name string) (Upload, error) {
 	id, err := s.client.NewMultipartUpload(ctx, s.place.Bucket, name, minio.PutObjectOptions{})
 	if err != nil {
 		return nil, s.explain(err)
@@ -135,7 +105,7 @@ func (s *S3) Upload(ctx context.Context, name string) (Upload, error) {
 }
 
 type s3Upload struct {
-	s        *S3
+	s        *s3Store
 	name, id string
 
 	mu    sync.Mutex
@@ -174,38 +144,28 @@ func (u *s3Upload) Abort(ctx context.Context) error {
 }
 
 // Read implements Store.
-func (s *S3) Read(ctx context.Context, name string, p []byte, offset int64) error {
+func (s *s3Store) Read(ctx context.Context, name string, p []byte, offset int64) error {
 	var o minio.GetObjectOptions
-	if err := o.SetRange(offset, offset+int64(len(p))-1); err != nil {
-		return fmt.Errorf("read %d bytes at %d: %w", len(p), offset, err)
-	}
+	o.Set("Range", span(offset, len(p)))
 	body, _, header, err := s.client.GetObject(ctx, s.place.Bucket, name, o)
 	if err != nil {
 		return s.explain(err)
 	}
 	defer body.Close() // opened for reading only: nothing can be lost
-	if part := header.Get("Content-Range"); !strings.HasPrefix(part, fmt.Sprintf("bytes %d-", offset)) && (offset > 0 || part != "") {
-		// These bytes would be taken for damage, and an older checkpoint would be used.
-		return fmt.Errorf("bucket %s at %s answers with other bytes (%q) than those at %d of %s that were asked for", s.place.Bucket, s.place.Endpoint, part, offset, name)
-	}
-	if _, err := io.ReadFull(body, p); err != nil {
-		// Not %w: the end of the connection is not the end of the object.
-		return fmt.Errorf("%w: %d bytes at %d of %s broke off: %v", ErrAway, len(p), offset, name, err)
-	}
-	return nil
+	return s.place.fill(p, body, header.Get("Content-Range"), name, offset)
 }
 
 // Stat implements Store.
-func (s *S3) Stat(ctx context.Context, name string) (int64, error) {
+func (s *s3Store) Stat(ctx context.Context, name string) (int64, error) {
 	info, err := s.client.StatObject(ctx, s.place.Bucket, name, minio.StatObjectOptions{})
 	if err == nil && info.Size < 0 {
-		return 0, fmt.Errorf("bucket %s at %s does not say how long %s is: no proxy may change its answers", s.place.Bucket, s.place.Endpoint, name)
+		return 0, s.place.lengthless(name)
 	}
 	return info.Size, s.explain(err)
 }
 
 // List implements Store.
-func (s *S3) List(ctx context.Context, prefix string) ([]string, error) {
+func (s *s3Store) List(ctx context.Context, prefix string) ([]string, error) {
 	var names []string
 	for o := range s.client.ListObjectsIter(ctx, s.place.Bucket, minio.ListObjectsOptions{Prefix: prefix}) {
 		if o.Err != nil {
@@ -221,7 +181,7 @@ func (s *S3) List(ctx context.Context, prefix string) ([]string, error) {
 }
 
 // Copy implements Store.
-func (s *S3) Copy(ctx context.Context, from, to string) error {
+func (s *s3Store) Copy(ctx context.Context, from, to string) error {
 	size, err := s.Stat(ctx, from)
 	if err != nil {
 		return err
@@ -238,7 +198,7 @@ func (s *S3) Copy(ctx context.Context, from, to string) error {
 }
 
 // Remove implements Store.
-func (s *S3) Remove(ctx context.Context, name string) error {
+func (s *s3Store) Remove(ctx context.Context, name string) error {
 	err := s.explain(s.client.RemoveObject(ctx, s.place.Bucket, name, minio.RemoveObjectOptions{}))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -247,32 +207,25 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 }
 
 // explain converts an answer of the store to an error that says what to do, and that FS can act on.
-func (s *S3) explain(err error) error {
+func (s *s3Store) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	where := fmt.Sprintf("bucket %s at %s", s.place.Bucket, s.place.Endpoint)
 	r, ok := errors.AsType[minio.ErrorResponse](err)
 	if !ok {
-		return fmt.Errorf("%w: %s: %v", ErrAway, where, err) // the network
+		return s.place.silent(err)
 	}
 	switch {
-	case r.Code == "PreconditionFailed" || r.StatusCode == http.StatusPreconditionFailed:
+	case r.Code == "PreconditionFailed":
 		return fs.ErrExist
 	case r.Code == "NoSuchKey" || r.Code == "NotFound":
 		return fs.ErrNotExist
 	case r.Code == "NoSuchBucket":
-		return fmt.Errorf("%s does not exist: create it, or correct --store", where)
-	case r.Code == "NotImplemented" || r.StatusCode == http.StatusNotImplemented:
-		return fmt.Errorf("%s cannot do what checkpoints need, such as conditional writes: %s", where, r.Message)
-	case r.StatusCode == http.StatusInsufficientStorage || strings.Contains(r.Code, "StorageFull") || strings.Contains(r.Code, "Quota"):
-		return fmt.Errorf("%s is full: %s: %w", where, r.Message, syscall.ENOSPC)
+		return s.place.noBucket()
 	case r.Code == "RequestTimeTooSkewed":
-		return fmt.Errorf("%s refuses (%s): the clock of this machine is wrong, set it: %w", where, r.Code, fs.ErrPermission)
-	case r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusUnauthorized || strings.HasSuffix(r.Code, "UserNotFound"): // versitygw: 404 XAdminUserNotFound
-		return fmt.Errorf("%s refuses (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or ~/.aws/credentials, and what they allow: %w", where, r.Code, fs.ErrPermission)
-	case r.StatusCode >= 500 || r.StatusCode == http.StatusOK || r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusRequestTimeout || r.StatusCode == http.StatusConflict:
-		return fmt.Errorf("%w: %s: %d %s", ErrAway, where, r.StatusCode, r.Code)
+		return fmt.Errorf("%s refuses (%s): the clock of this machine is wrong, set it: %w", s.place.where(), r.Code, fs.ErrPermission)
+	case strings.HasSuffix(r.Code, "UserNotFound"): // versitygw: 404 XAdminUserNotFound
+		return s.place.refuses(r.Code)
 	}
-	return fmt.Errorf("%s: %d %s: %s", where, r.StatusCode, r.Code, r.Message)
+	return answer{status: r.StatusCode, code: r.Code, message: r.Message}.err(s.place)
 }

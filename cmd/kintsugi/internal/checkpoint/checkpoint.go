@@ -20,11 +20,11 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use: "list PATH", Short: "List the full checkpoints of a run, newest first", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "list PATH", Short: "List the full checkpoints of a run, newest first", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Example: "  kintsugi checkpoint list runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return listCheckpoints(cmd, args[0]) },
 	}, &cobra.Command{
-		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
 	}, showCommand(), evaluateCommand(), exportCommand(), restoreCommand(), repairCommand())

@@ -25,7 +25,7 @@ type evaluating struct {
 func evaluateCommand() *cobra.Command {
 	e := &evaluating{}
 	cmd := &cobra.Command{
-		Use: "evaluate PATH", Short: "Evaluate a checkpoint, or a mean of some, on the test set", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "evaluate PATH", Short: "Evaluate a checkpoint, or a mean of some, on the test set", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Long: "Evaluate computes the loss of a checkpoint on the test set, and the accuracy if the model has one, with the settings of its\n" +
 			"run: what the run would have recorded at that step. A program evaluates its own model. Nothing in PATH is changed.",
 		Example: "  kintsugi checkpoint evaluate runs/mnist\n" +

@@ -28,7 +28,7 @@ type exporting struct {
 func exportCommand() *cobra.Command {
 	e := &exporting{}
 	cmd := &cobra.Command{
-		Use: "export PATH", Short: "Write the parameters of a checkpoint as safetensors or NPZ", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "export PATH", Short: "Write the parameters of a checkpoint as safetensors or NPZ", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Example: "  kintsugi checkpoint export runs/mnist --out mnist.safetensors\n" +
 			"  kintsugi checkpoint export runs/mnist --step 500 --out mnist.npz\n" +
 			"  kintsugi checkpoint export runs/mnist --average 5 --out mean.safetensors",

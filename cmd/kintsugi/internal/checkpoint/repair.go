@@ -19,7 +19,7 @@ import (
 
 func repairCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "repair PATH", Short: "Recover what is whole in damaged checkpoints; nothing is deleted", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "repair PATH", Short: "Recover what is whole in damaged checkpoints; nothing is deleted", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Long: "Repair verifies every byte, moves what is damaged to the folder quarantine beside it, copies chunks that are whole out of damaged\n" +
 			"files, writes manifests anew, and publishes each checkpoint whose chunks are all whole. The run must not be running.",
 		Example: "  kintsugi checkpoint repair runs/mnist",

@@ -29,7 +29,7 @@ type restoring struct {
 func restoreCommand() *cobra.Command {
 	r := &restoring{}
 	cmd := &cobra.Command{
-		Use: "restore PATH", Short: "Make a new run that goes on from a checkpoint", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "restore PATH", Short: "Make a new run that goes on from a checkpoint", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Long: "Restore reads a checkpoint, verifies every byte, and writes it as the first checkpoint of a new run folder, with the\n" +
 			"settings of the run that it is from and without its faults. Parameters, the optimizer's state and the step are those of the\n" +
 			"checkpoint, to the last bit; `kintsugi train --resume` goes on from there. Nothing in PATH is changed.",

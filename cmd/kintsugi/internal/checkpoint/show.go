@@ -19,7 +19,7 @@ import (
 
 func showCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show PATH", Short: "Show how old the saved chunks are, and how far they move, as heat maps", Args: cli.OneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "show PATH", Short: "Show how old the saved chunks are, and how far they move, as heat maps", Args: cli.OneArg("run folder, checkpoint folder, or place as in --store"),
 		Long: "Show draws each tensor as its chunks, one character each. Age is how many steps a chunk was saved before the newest save of any;\n" +
 			"what a loss of its shard would take back. Movement is the distance between its newest saved value and the one before, per byte:\n" +
 			"what --recovery scar saves first. Colours where the output is a terminal; NO_COLOR=1 turns them off.",

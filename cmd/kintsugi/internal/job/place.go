@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,22 +42,22 @@ func OpenPlace(ctx context.Context, store string, tls *mtls.Credentials) (Place,
 		}
 		return Place{FS: object.NewFS(ctx, memory, object.DefaultRetries()), Dir: strings.Trim(u.Path, "/"), Name: store}, nil
 	}
-	where, err := object.ParsePlace(store, endpoint())
+	where, err := object.ParsePlace(store, os.Getenv)
 	if err != nil {
 		return Place{}, fmt.Errorf("--store: %w", err)
 	}
-	s3, err := object.OpenS3(where)
+	bucket, err := object.Open(ctx, where, os.Getenv)
 	if err != nil {
 		return Place{}, fmt.Errorf("--store: %w", err)
 	}
-	return Place{FS: object.NewFS(ctx, s3, where.Retries()), Dir: where.Prefix, Name: store}, nil
+	return Place{FS: object.NewFS(ctx, bucket, where.Retries()), Dir: where.Prefix, Name: store}, nil
 }
 
 // Forgets reports whether the place is the memory of a process, which is lost with the process.
 func (p Place) Forgets() bool { return strings.HasPrefix(p.Name, object.MemoryScheme) }
 
 // IsURL reports whether a store is no folder. That includes unknown schemes: a user who writes
-// "gs://…" does not mean a folder of that name.
+// "ftp://…" does not mean a folder of that name.
 func IsURL(store string) bool { return strings.Contains(store, "://") }
 
 // memoryPlace parses memory://host:port/prefix.
@@ -69,9 +68,6 @@ func memoryPlace(store string) (*url.URL, error) {
 	}
 	return u, nil
 }
-
-// endpoint returns the address of the object store for places that name none.
-func endpoint() string { return cmp.Or(os.Getenv("AWS_ENDPOINT_URL"), object.AWS) }
 
 // Below returns the place with the given name in a store.
 func Below(store, name string) (string, error) {
@@ -85,7 +81,7 @@ func Below(store, name string) (string, error) {
 		}
 		return u.JoinPath(name).String(), nil
 	}
-	if _, err := object.ParsePlace(store, endpoint()); err != nil {
+	if _, err := object.ParsePlace(store, os.Getenv); err != nil {
 		return "", fmt.Errorf("--store: %w", err)
 	}
 	u, err := url.Parse(store)

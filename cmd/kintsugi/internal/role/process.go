@@ -79,7 +79,7 @@ func (p *Process) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
 	f.DurationVar(&p.EtcdWait, "etcd-wait", etcdWait, "how long to wait for etcd at the start; give more if everything is started at once")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
-	f.StringVar(&p.Store, "store", storeDefault, "folder or s3://bucket/prefix?endpoint=URL for checkpoints, the same for all servers and the coordinator; keys come from the environment")
+	f.StringVar(&p.Store, "store", storeDefault, "folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix?account=NAME for checkpoints, the same for all servers and the coordinator; keys come from the environment")
 	p.Flags = f
 }
 

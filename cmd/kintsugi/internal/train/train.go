@@ -62,7 +62,7 @@ func (t *Training) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&t.Faults, "fault", nil, `a fault to cause, such as "kill server/0 at step 500 for 5s"; may be repeated`)
 	f.Uint64Var(&t.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set (default: a tenth of --steps)")
 	t.early.register(f)
-	f.StringVar(&t.Store, "store", "", "folder or s3://bucket/prefix?endpoint=URL for checkpoints; the run gets a folder in it, named as that of --out (default: the run's own folder); keys come from the environment")
+	f.StringVar(&t.Store, "store", "", "folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix?account=NAME for checkpoints; the run gets a folder in it, named as that of --out (default: the run's own folder); keys come from the environment")
 	f.StringSliceVar(&t.Etcd, "etcd", nil, "addresses of an etcd to use instead of one inside this process")
 	t.Flags = f
 }

@@ -1,0 +1,72 @@
+package object
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+	"syscall"
+)
+
+// answer is what a store has said to a request that it did not carry out.
+type answer struct {
+	status        int
+	code, message string
+}
+
+// err converts an answer to an error that says what to do, and that FS can act on. Codes and status
+// that mean something else in one protocol are that protocol's to convert before.
+func (a answer) err(p Place) error {
+	switch {
+	case a.status == http.StatusPreconditionFailed:
+		return fs.ErrExist
+	case a.status == http.StatusNotImplemented || a.code == "NotImplemented":
+		return fmt.Errorf("%s cannot do what checkpoints need, such as conditional writes: %s", p.where(), a.message)
+	case a.status == http.StatusInsufficientStorage || strings.Contains(a.code, "StorageFull") || strings.Contains(strings.ToLower(a.code), "quota"):
+		return fmt.Errorf("%s is full: %s: %w", p.where(), a.message, syscall.ENOSPC)
+	case a.status == http.StatusForbidden || a.status == http.StatusUnauthorized:
+		return p.refuses(a.code)
+	case a.status >= 500 || a.status == http.StatusOK || a.status == http.StatusTooManyRequests || a.status == http.StatusRequestTimeout || a.status == http.StatusConflict:
+		return fmt.Errorf("%w: %s: %d %s", ErrAway, p.where(), a.status, a.code)
+	}
+	return fmt.Errorf("%s: %d %s: %s", p.where(), a.status, a.code, a.message)
+}
+
+// noBucket, refuses and silent return errors that every protocol has.
+func (p Place) noBucket() error {
+	return fmt.Errorf("%s does not exist: create it, or correct --store", p.where())
+}
+
+func (p Place) refuses(code string) error {
+	return fmt.Errorf("%s refuses (%s): check %s, and what they allow: %w", p.where(), code, p.keys(), fs.ErrPermission)
+}
+
+func (p Place) silent(err error) error { return fmt.Errorf("%w: %s: %v", ErrAway, p.where(), err) }
+
+// impostor is the error if what answers is not the store: a proxy, or a page to sign in to a network.
+func (p Place) impostor() error {
+	return fmt.Errorf("%w: whatever answers at %s is no object store", ErrAway, p.Endpoint)
+}
+
+// lengthless is the error if the store does not say how long an object is.
+func (p Place) lengthless(name string) error {
+	return fmt.Errorf("%s does not say how long %s is: no proxy may change its answers", p.where(), name)
+}
+
+// span is the value of the header Range for n bytes from offset on, which are part of an object.
+func span(offset int64, n int) string { return fmt.Sprintf("bytes=%d-%d", offset, offset+int64(n)-1) }
+
+// fill reads p from the body of an answer to a request for the bytes from offset on. contentRange is
+// that header of the answer.
+func (p Place) fill(b []byte, body io.Reader, contentRange, name string, offset int64) error {
+	if !strings.HasPrefix(contentRange, fmt.Sprintf("bytes %d-", offset)) && (offset > 0 || contentRange != "") {
+		// These bytes would be taken for damage, and an older checkpoint would be used.
+		return fmt.Errorf("%s answers with other bytes (%q) than those at %d of %s that were asked for", p.where(), contentRange, offset, name)
+	}
+	if _, err := io.ReadFull(body, b); err != nil {
+		// Not %w: the end of the connection is not the end of the object.
+		return fmt.Errorf("%w: %d bytes at %d of %s broke off: %v", ErrAway, len(b), offset, name, err)
+	}
+	return nil
+}
