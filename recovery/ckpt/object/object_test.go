@@ -303,6 +303,41 @@ func TestALostAnswerToTheEndOfAnUploadIsAnError(t *testing.T) {
 	}
 }
 
+// If a writer dies after any request of an upload, the object is whole or is not there, and what else
+// is left lies below tmp.
+func TestAWriterThatDiesLeavesAWholeObjectOrNone(t *testing.T) {
+	keys(t, objecttest.Key)
+	content := random(object.PartBytes + 1)
+	for protocol, fake := range fakes {
+		t.Run(protocol, func(t *testing.T) {
+			whole := 0
+			for n := 0; ; n++ {
+				server := fake(t)
+				server.Fail(func(i int, _ *http.Request) objecttest.Fault {
+					if i >= n {
+						return objecttest.Fault{Status: http.StatusForbidden, Code: "dead"} // which is not tried again
+					}
+					return objecttest.Fault{}
+				})
+				err := write(object.NewFS(t.Context(), open(t, server.Place("x")), quick), "x/segment/large", content)
+				for name, got := range server.Objects.Objects() {
+					if name == "x/segment/large" && bytes.Equal(got, content) {
+						whole++
+					} else if !strings.HasPrefix(name, "x/tmp/upload-") {
+						t.Fatalf("after %d requests, %s has %d bytes", n, name, len(got))
+					}
+				}
+				if server.Requests() <= n { // none has failed
+					if err != nil || n < 4 || whole == 0 {
+						t.Fatalf("%d requests, %d times a whole object, %v: the test tests too little", n, whole, err)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
 func TestAnotherWritersObjectIsNotTakenForOurs(t *testing.T) {
 	keys(t, objecttest.Key)
 	for protocol, fake := range fakes {
