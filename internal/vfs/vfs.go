@@ -60,6 +60,19 @@ type FS interface {
 	Stat(name string) (Info, error)
 }
 
+// Distant is a file system whose operations wait for answers of another machine: several at once take
+// hardly longer than one.
+type Distant interface {
+	// AtOnce returns how many reads are worth having on their way at once, and how long each should
+	// be at least where much is to be read.
+	AtOnce() (reads, bytes int)
+}
+
+// Sized is a file that knows its length, where asking for it would take another answer.
+type Sized interface {
+	Size() int64 // bytes
+}
+
 // Publisher is a file system that can make a whole file appear under its name at once and durably,
 // without a temporary file, a sync and a link. If the name exists, Publish returns an fs.ErrExist.
 // After any other error the file may or may not exist.

@@ -156,16 +156,20 @@ func checkManifest(file string, b []byte, m interface {
 // readAll reads a file of at most limit bytes. file is relative to dir.
 func readAll(fsys vfs.FS, dir, file string, limit int64) (b []byte, err error) {
 	name := path.Join(dir, file)
-	info, err := fsys.Stat(name)
-	if err != nil {
-		return nil, unreadable(file, -1, err)
-	}
-	if info.Directory || info.Size > limit {
-		return nil, damaged(file, -1, "%d bytes (directory: %t), want a file of at most %d", info.Size, info.Directory, limit)
-	}
 	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, unreadable(file, -1, err)
+	}
+	var info vfs.Info
+	if s, ok := f.(vfs.Sized); ok {
+		info.Size = s.Size()
+	} else if info, err = fsys.Stat(name); err != nil {
+		_ = f.Close() // opened for reading only: nothing can be lost
+		return nil, unreadable(file, -1, err)
+	}
+	if info.Directory || info.Size > limit {
+		_ = f.Close() // likewise
+		return nil, damaged(file, -1, "%d bytes (directory: %t), want a file of at most %d", info.Size, info.Directory, limit)
 	}
 	b = make([]byte, info.Size)
 	err = readFull(f, b, 0)

@@ -102,10 +102,10 @@ func (r *repairer) publishRuns(context.Context) error {
 		step kintsugi.Step
 	}
 	complete := map[version]map[kintsugi.ShardID]*ShardManifest{}
-	for _, n := range names { // ascending: the last attempt of the greatest fence stays
-		m, _, err := ReadShard(r.fs, r.dir, path.Join(shardDir, n.shard()))
-		if err != nil {
-			return err
+	for i, s := range readShards(r.fs, r.dir, names) { // ascending: the last attempt of the greatest fence stays
+		n, m := names[i], s.m
+		if s.err != nil {
+			return s.err
 		}
 		if m.Complete() {
 			at := version{n.Line, n.Step}

@@ -6,17 +6,12 @@ import (
 	"errors"
 	"path"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
-
-// windowBytes is how much of a segment is read at once where chunks lie one after the other. A
-// guess: enough for the read-ahead of a disk, and little enough that a few windows stay in the
-// cache until they are verified.
-const windowBytes = 1 << 20
 
 // reader reads chunks from segments.
 type reader struct {
@@ -26,8 +21,7 @@ type reader struct {
 	place  Place
 	chains map[kintsugi.ChunkID]*chain // values that need several records
 
-	buffers [4][]byte   // between files: kept, so that they are allocated once
-	free    chan []byte // while a file is read: buffers whose contents are not needed
+	buffers [][]byte // of windows, which are used again
 }
 
 // read places the chunks of list, which it sorts. It calls bad for each chunk that cannot be read.
@@ -36,74 +30,99 @@ func (r *reader) read(ctx context.Context, list []located, bad func(located, err
 	slices.SortFunc(list, func(a, b located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.Offset, b.Offset))
 	})
-	for len(list) > 0 {
-		n := 1
-		for n < len(list) && list[n].file == list[0].file {
-			n++
+	workers, bytes := atOnce(r.fs)
+	windows := r.split(list, bytes)
+	ahead := workers + 2 // so that a worker has a window to read while others wait to be verified
+	if len(windows) == 1 {
+		workers, ahead = 0, 0
+	}
+	r.buffers = append(r.buffers, make([][]byte, max(0, ahead+1-len(r.buffers)))...)
+	free := make(chan []byte, len(r.buffers)) // never empty when a window is read: no more are read and not verified
+	for _, b := range r.buffers {
+		free <- b
+	}
+	defer func() {
+		for i := range r.buffers {
+			select {
+			case r.buffers[i] = <-free:
+			default:
+				r.buffers[i] = nil // it is still a window's, which an error has left
+			}
 		}
-		if err := r.readFile(ctx, list[:n], bad); err != nil {
+		for _, w := range windows {
+			w.from.close()
+		}
+	}()
+	for i := range inOrder(len(windows), workers, ahead, func(i int) struct{} {
+		windows[i].fill(r, <-free)
+		return struct{}{}
+	}) {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		list = list[n:]
+		w := &windows[i]
+		if err := r.window(*w, bad); err != nil {
+			return err
+		}
+		free <- w.buffer
+		w.buffer = nil
+		if i == len(windows)-1 || w.from != windows[i+1].from {
+			w.from.close()
+		}
 	}
 	return nil
 }
 
-// readFile reads chunks of one segment, in ascending order.
-func (r *reader) readFile(ctx context.Context, list []located, bad func(located, error) error) error {
-	file := list[0].file
-	f, err := r.fs.Open(path.Join(r.dir, file))
-	if err != nil {
-		for _, l := range list {
-			if err := bad(l, r.located(l, unreadable(file, l.Offset, err))); err != nil {
-				return err
-			}
-		}
-		return nil
+// source is a segment that is read.
+type source struct {
+	file string // relative to the checkpoint's directory
+
+	first  atomic.Bool   // somebody opens it
+	opened chan struct{} // closed when f and err are set
+	f      vfs.File
+	err    error
+}
+
+// open opens the segment for the first who calls it; the others wait.
+func (s *source) open(r *reader) (vfs.File, error) {
+	if s.first.CompareAndSwap(false, true) {
+		s.f, s.err = r.fs.Open(path.Join(r.dir, s.file))
+		close(s.opened)
 	}
-	defer f.Close() // opened for reading only: nothing can be lost
-	if err := context.Cause(ctx); err != nil {
-		return err
+	<-s.opened
+	return s.f, s.err
+}
+
+// close closes a segment that nobody reads any more. It may be called again.
+func (s *source) close() {
+	if s.f != nil {
+		_ = s.f.Close() // opened for reading only: nothing can be lost
+		s.f = nil
 	}
-	windows := split(list)
-	if len(windows) == 1 {
-		w := windows[0]
-		w.fill(f, r.buffers[0])
-		r.buffers[0] = w.buffer
-		return r.window(f, w, bad)
-	}
-	next, stop := r.fetch(f, windows)
-	defer stop()
-	for range windows {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		w := <-next
-		if err := r.window(f, w, bad); err != nil {
-			return err
-		}
-		r.free <- w.buffer
-	}
-	return nil
 }
 
 // window is a part of a segment that is read at once: chunks that lie one after the other.
 type window struct {
+	from   *source
 	list   []located
 	buffer []byte
 	err    error // of the read
 }
 
-// split cuts chunks of one segment, ascending, into windows.
-func split(list []located) []window {
+// split cuts sorted chunks into windows of up to so many bytes, or one chunk.
+func (r *reader) split(list []located, most int) []window {
 	var windows []window
+	from := &source{}
 	for len(list) > 0 {
+		if list[0].file != from.file {
+			from = &source{file: list[0].file, opened: make(chan struct{})}
+		}
 		n, bytes := 1, list[0].Bytes
-		for n < len(list) && list[n].Offset == list[0].Offset+bytes && bytes+list[n].Bytes <= windowBytes {
+		for n < len(list) && list[n].file == from.file && list[n].Offset == list[0].Offset+bytes && bytes+list[n].Bytes <= int64(most) {
 			bytes += list[n].Bytes
 			n++
 		}
-		windows = append(windows, window{list: list[:n]})
+		windows = append(windows, window{from: from, list: list[:n]})
 		list = list[n:]
 	}
 	return windows
@@ -116,51 +135,24 @@ func (w *window) bytes() int {
 }
 
 // fill reads a window into a buffer, which it enlarges if necessary.
-func (w *window) fill(f vfs.File, buffer []byte) {
+func (w *window) fill(r *reader, buffer []byte) {
+	f, err := w.from.open(r)
+	if err != nil {
+		w.buffer, w.err = buffer, err
+		return
+	}
 	n := w.bytes()
 	w.buffer = slices.Grow(buffer[:0], n)[:n]
 	w.err = readFull(f, w.buffer, w.list[0].Offset)
 }
 
-// fetch reads windows while earlier ones are verified. Each buffer must go back to r.free. The
-// caller calls stop when it needs no more.
-func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop func()) {
-	read, enough := make(chan window, len(r.buffers)-2), make(chan struct{})
-	r.free = make(chan []byte, len(r.buffers))
-	for _, b := range r.buffers {
-		r.free <- b
-	}
-	var fetching sync.WaitGroup
-	fetching.Go(func() {
-		for i, w := range windows {
-			select {
-			case w.buffer = <-r.free:
-			case <-enough:
-				return
-			}
-			w.fill(f, w.buffer)
-			r.buffers[i%len(r.buffers)] = w.buffer
-			select {
-			case read <- w:
-			case <-enough:
-				return
-			}
-		}
-	})
-	return read, func() {
-		close(enough)
-		fetching.Wait()
-	}
-}
-
 // window verifies and places the chunks of a window.
-func (r *reader) window(f vfs.File, w window, bad func(located, error) error) error {
-	if w.err != nil && len(w.list) > 1 {
+func (r *reader) window(w window, bad func(located, error) error) error {
+	if w.err != nil && w.from.err == nil && len(w.list) > 1 {
 		for i := range w.list { // one at a time, to find out which of them can be read
-			one := window{list: w.list[i : i+1], buffer: w.buffer}
-			one.buffer = one.buffer[:one.bytes()]
-			one.err = readFull(f, one.buffer, one.list[0].Offset)
-			if err := r.window(f, one, bad); err != nil {
+			one := window{from: w.from, list: w.list[i : i+1]}
+			one.fill(r, w.buffer)
+			if err := r.window(one, bad); err != nil {
 				return err
 			}
 		}
@@ -174,13 +166,13 @@ func (r *reader) window(f vfs.File, w window, bad func(located, error) error) er
 			if wrong, err = r.decode(l, rest[:l.Bytes]); err != nil {
 				return err
 			}
+			rest = rest[l.Bytes:]
 		}
 		if wrong != nil {
 			if err := bad(l, r.located(l, wrong)); err != nil {
 				return err
 			}
 		}
-		rest = rest[l.Bytes:]
 	}
 	return nil
 }

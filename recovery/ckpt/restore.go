@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -79,16 +78,13 @@ func restore(ctx context.Context, fsys vfs.FS, dir string, m *RunManifest, layou
 	if err := inLayout(layout, want); err != nil {
 		return err
 	}
+	refs := slices.DeleteFunc(slices.Clone(m.Shards), func(ref ShardRef) bool { return ref.Hi <= want.Lo || want.Hi <= ref.Lo })
 	var list []located
-	for _, ref := range m.Shards {
-		if ref.Hi <= want.Lo || want.Hi <= ref.Lo {
-			continue
+	for _, s := range m.readShards(fsys, dir, refs) {
+		if s.err != nil {
+			return s.err
 		}
-		s, err := m.readShard(fsys, dir, ref)
-		if err != nil {
-			return err
-		}
-		list = append(list, s.locate(want)...)
+		list = append(list, s.m.locate(want)...)
 	}
 	if len(list) != int(want.Hi-want.Lo) {
 		return damaged(m.Name(), -1, "it holds %d of the chunks [%d, %d)", len(list), want.Lo, want.Hi)
@@ -189,24 +185,27 @@ func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, 
 			return nil, nil, err
 		}
 	}
-	saved = make([][]value, want.Hi-want.Lo)
+	wanted := make([]fileName, 0, len(names)) // newest first
 	for _, n := range slices.Backward(names) {
 		if n.Line < lines.First || n.Line > lines.Last {
 			continue
 		}
 		if ours, err := owners.reads(n.Line); err != nil {
-			return nil, skipped, err
-		} else if !ours {
+			return nil, nil, err
+		} else if ours {
+			wanted = append(wanted, n)
+		}
+	}
+	saved = make([][]value, want.Hi-want.Lo)
+	for _, r := range readShards(fsys, dir, wanted) {
+		if errors.Is(r.err, kintsugi.ErrCorrupt) {
+			skipped = append(skipped, r.err)
 			continue
 		}
-		m, _, err := ReadShard(fsys, dir, path.Join(shardDir, n.shard()))
-		if errors.Is(err, kintsugi.ErrCorrupt) {
-			skipped = append(skipped, err)
-			continue
+		if r.err != nil {
+			return nil, skipped, r.err
 		}
-		if err != nil {
-			return nil, skipped, err
-		}
+		m := r.m
 		if m.Fingerprint != Fingerprint(layout.Fingerprint()) {
 			return nil, skipped, fmt.Errorf("%s has fingerprint %016x, the model has %016x: %w",
 				m.File(), uint64(m.Fingerprint), layout.Fingerprint(), kintsugi.ErrOtherModel)

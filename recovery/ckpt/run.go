@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"path"
 	"slices"
 	"time"
@@ -187,8 +188,11 @@ func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error 
 	describe := func(err error) error {
 		return fmt.Errorf("publish checkpoint of line %d step %d: %w", m.Line, m.Step, err)
 	}
-	for _, file := range shards {
-		s, ref, err := ReadShard(fsys, dir, file)
+	for i, r := range files(fsys, len(shards), func(i int) (r shardRead) {
+		r.m, r.ref, r.err = ReadShard(fsys, dir, shards[i])
+		return r
+	}) {
+		s, ref, err, file := r.m, r.ref, r.err, shards[i]
 		if name, ok := parseIn(shardDir, file); ok && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: shard %d was saved somewhere else than in %s, or it was removed", err, name.Shard, dir)
 		}
@@ -275,17 +279,25 @@ func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, err
 		return nil, nil, err
 	}
 	var shards []*ShardManifest
-	for _, ref := range m.Shards {
-		s, err := m.readShard(fsys, dir, ref)
-		if err == nil {
-			err = s.checkSegments(fsys, dir)
+	for _, s := range m.readShards(fsys, dir, m.Shards) {
+		if s.err == nil {
+			s.err = s.m.checkSegments(fsys, dir)
 		}
-		if err != nil {
-			return nil, nil, err
+		if s.err != nil {
+			return nil, nil, s.err
 		}
-		shards = append(shards, s)
+		shards = append(shards, s.m)
 	}
 	return m, shards, nil
+}
+
+// readShards is readShard for some of the shards of m, in that order.
+func (m *RunManifest) readShards(fsys vfs.FS, dir string, refs []ShardRef) iter.Seq2[int, shardRead] {
+	return files(fsys, len(refs), func(i int) (r shardRead) {
+		r.ref = refs[i]
+		r.m, r.err = m.readShard(fsys, dir, r.ref)
+		return r
+	})
 }
 
 // readShard reads a shard manifest and checks that it is the one that m was published with.

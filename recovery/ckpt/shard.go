@@ -219,10 +219,17 @@ func ReadShard(fsys vfs.FS, dir, file string) (*ShardManifest, ShardRef, error) 
 
 // checkSegments checks that the segments exist and have their size. It does not read them.
 func (m *ShardManifest) checkSegments(fsys vfs.FS, dir string) error {
-	for _, s := range m.Segments {
-		info, err := fsys.Stat(path.Join(dir, s.File))
-		if err != nil {
-			return unreadable(s.File, -1, err)
+	type stat struct {
+		vfs.Info
+		err error
+	}
+	for i, info := range files(fsys, len(m.Segments), func(i int) (f stat) {
+		f.Info, f.err = fsys.Stat(path.Join(dir, m.Segments[i].File))
+		return f
+	}) {
+		s := m.Segments[i]
+		if info.err != nil {
+			return unreadable(s.File, -1, info.err)
 		}
 		if info.Directory || info.Size != s.Bytes {
 			return damaged(s.File, min(info.Size, s.Bytes), "%d bytes (directory: %t), %s says %d",

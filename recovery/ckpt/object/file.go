@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
+
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
 // readAhead bounds how many bytes are fetched at once when reads follow one another, since each
@@ -13,17 +16,23 @@ import (
 const readAhead = PartBytes
 
 // reading is an object that is being read. Reads that follow one another fetch ahead, twice as much
-// each time; a jump starts over.
+// each time; a jump starts over. Of several reads at once, all but one fetch what they want.
 type reading struct {
 	fs   *FS
 	name string
 	size int64
 
 	mu     sync.Mutex
+	busy   bool   // the window is being fetched; guarded by mu
 	window []byte // guarded by mu
 	at     int64  // of the window; guarded by mu
 	ahead  int    // bytes; guarded by mu
 }
+
+var _ vfs.Sized = (*reading)(nil)
+
+// Size implements vfs.Sized.
+func (r *reading) Size() int64 { return r.size }
 
 func (r *reading) Write([]byte) (int, error) { return 0, failed("write", r.name, fs.ErrPermission) }
 func (r *reading) Sync() error               { return nil }
@@ -55,33 +64,45 @@ func (r *reading) ReadAt(p []byte, offset int64) (int, error) {
 // fill reads the bytes from offset on until p is full, or returns an error.
 func (r *reading) fill(p []byte, offset int64) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.at <= offset && offset < r.at+int64(len(r.window)) {
 		n := copy(p, r.window[offset-r.at:])
 		p, offset = p[n:], offset+int64(n)
 	}
-	if len(p) == 0 {
-		return nil
+	if len(p) == 0 || r.busy {
+		r.mu.Unlock()
+		if len(p) == 0 {
+			return nil
+		}
+		return r.fetch(p, offset)
 	}
 	if offset == r.at+int64(len(r.window)) {
 		r.ahead = min(max(2*r.ahead, len(p)), readAhead)
 	} else {
 		r.ahead = 0
 	}
-	n := int(min(int64(max(len(p), r.ahead)), r.size-offset))
-	if cap(r.window) < n {
-		r.window = make([]byte, n)
-	}
-	r.window, r.at = r.window[:n], offset
-	err := r.fs.retries.do(r.fs.ctx, n, func(ctx context.Context) error {
-		return r.fs.store.Read(ctx, r.name, r.window, offset)
-	})
+	window := slices.Grow(r.window[:0], max(len(p), r.ahead))
+	window = window[:min(int64(max(len(p), r.ahead)), r.size-offset)]
+	r.busy, r.window = true, nil
+	r.mu.Unlock()
+
+	err := r.fetch(window, offset)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy, r.window, r.at = false, window, offset
 	if err != nil {
-		r.window = r.window[:0]
+		r.window = window[:0]
 		return err
 	}
-	copy(p, r.window)
+	copy(p, window)
 	return nil
+}
+
+// fetch reads from the store.
+func (r *reading) fetch(p []byte, offset int64) error {
+	return r.fs.retries.do(r.fs.ctx, len(p), func(ctx context.Context) error {
+		return r.fs.store.Read(ctx, r.name, p, offset)
+	})
 }
 
 // uploads is how many parts of one file are uploaded at once, since one stream seldom fills a link.

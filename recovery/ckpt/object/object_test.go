@@ -211,6 +211,36 @@ func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
 	}
 }
 
+func TestManyMayReadOneFile(t *testing.T) {
+	fsys := object.NewFS(t.Context(), &object.Mem{}, quick)
+	want := random(100_000)
+	if err := write(fsys, "x", want); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fsys.Open("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 5))
+			at := 0
+			for range 1000 {
+				if rng.IntN(3) == 0 {
+					at = rng.IntN(len(want))
+				}
+				p := make([]byte, min(rng.IntN(5000), len(want)-at))
+				if n, err := f.ReadAt(p, int64(at)); err != nil || !bytes.Equal(p, want[at:at+len(p)]) {
+					t.Errorf("%d of %d bytes at %d: %v", n, len(p), at, err)
+				}
+				at += len(p)
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestOfManyWhoCreateOneNameOneDoes(t *testing.T) {
 	for name, store := range stores(t) {
 		t.Run(name, func(t *testing.T) {
