@@ -33,6 +33,11 @@ func (f far) Read(ctx context.Context, name string, p []byte, offset int64) erro
 	return f.Store.Read(ctx, name, p, offset)
 }
 
+func (f far) Begin(ctx context.Context, name string, p []byte) (int64, error) {
+	f.wait(len(p))
+	return f.Store.Begin(ctx, name, p)
+}
+
 func (f far) Stat(ctx context.Context, name string) (int64, error) {
 	f.wait(0)
 	return f.Store.Stat(ctx, name)

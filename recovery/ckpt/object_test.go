@@ -46,6 +46,11 @@ func (w *network) Read(ctx context.Context, name string, p []byte, offset int64)
 	return w.request(func() error { return w.Store.Read(ctx, name, p, offset) })
 }
 
+func (w *network) Begin(ctx context.Context, name string, p []byte) (n int64, err error) {
+	err = w.request(func() (err error) { n, err = w.Store.Begin(ctx, name, p); return err })
+	return n, err
+}
+
 func (w *network) Stat(ctx context.Context, name string) (n int64, err error) {
 	err = w.request(func() (err error) { n, err = w.Store.Stat(ctx, name); return err })
 	return n, err

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -50,19 +51,43 @@ func (p Place) impostor() error {
 }
 
 // lengthless is the error if the store does not say how long an object is.
-func (p Place) lengthless(name string) error {
-	return fmt.Errorf("%s does not say how long %s is: no proxy may change its answers", p.where(), name)
+func lengthless(where, name string) error {
+	return fmt.Errorf("%s does not say how long %s is: no proxy may change its answers", where, name)
+}
+
+// unread returns what Begin does where a store has sent nothing of an object: it is empty, or there is
+// none, and Stat says which.
+func unread(ctx context.Context, s Store, name string) (size int64, err error) {
+	if size, err = s.Stat(ctx, name); err == nil && size > 0 {
+		return 0, fmt.Errorf("%w: there are %d bytes of %s, and they were not sent", ErrAway, size, name)
+	}
+	return size, err
+}
+
+// begin is fill for the first bytes of an object, and returns how long it is. length is that of the
+// body, −1 if the answer does not say it.
+func begin(where, name string, b []byte, body io.Reader, length int64, contentRange string) (size int64, err error) {
+	size, last := length, int64(0)
+	if contentRange != "" {
+		if n, _ := fmt.Sscanf(contentRange, "bytes 0-%d/%d", &last, &size); n != 2 { // the error says less than the text
+			return 0, fmt.Errorf("%s answers with other bytes (%q) than the first ones of %s, which were asked for", where, contentRange, name)
+		}
+	}
+	if size < 0 {
+		return 0, lengthless(where, name)
+	}
+	return size, fill(where, name, b[:min(int64(len(b)), size)], body, 0, "")
 }
 
 // span is the value of the header Range for n bytes from offset on, which are part of an object.
 func span(offset int64, n int) string { return fmt.Sprintf("bytes=%d-%d", offset, offset+int64(n)-1) }
 
-// fill reads p from the body of an answer to a request for the bytes from offset on. contentRange is
-// that header of the answer.
-func (p Place) fill(b []byte, body io.Reader, contentRange, name string, offset int64) error {
+// fill reads b from the body of an answer to a request for the bytes of an object from offset on.
+// contentRange is that header of the answer.
+func fill(where, name string, b []byte, body io.Reader, offset int64, contentRange string) error {
 	if !strings.HasPrefix(contentRange, fmt.Sprintf("bytes %d-", offset)) && (offset > 0 || contentRange != "") {
 		// These bytes would be taken for damage, and an older checkpoint would be used.
-		return fmt.Errorf("%s answers with other bytes (%q) than those at %d of %s that were asked for", p.where(), contentRange, offset, name)
+		return fmt.Errorf("%s answers with other bytes (%q) than those at %d of %s that were asked for", where, contentRange, offset, name)
 	}
 	if _, err := io.ReadFull(body, b); err != nil {
 		// Not %w: the end of the connection is not the end of the object.

@@ -152,7 +152,30 @@ func (s *azureStore) Read(ctx context.Context, name string, p []byte, offset int
 	if r.ContentRange != nil {
 		part = *r.ContentRange
 	}
-	return s.place.fill(p, r.Body, part, name, offset)
+	return fill(s.place.where(), name, p, r.Body, offset, part)
+}
+
+// Begin implements Store.
+func (s *azureStore) Begin(ctx context.Context, name string, p []byte) (int64, error) {
+	r, err := s.client.NewBlobClient(name).DownloadStream(ctx, &blob.DownloadStreamOptions{Range: blob.HTTPRange{Count: int64(len(p))}})
+	if e, ok := errors.AsType[*azcore.ResponseError](err); ok && e.StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return unread(ctx, s, name)
+	}
+	if err != nil {
+		return 0, s.explain(err)
+	}
+	defer r.Body.Close() // opened for reading only: nothing can be lost
+	if r.RequestID == nil || r.BlobType == nil {
+		return 0, s.place.impostor()
+	}
+	length, part := int64(-1), ""
+	if r.ContentLength != nil {
+		length = *r.ContentLength
+	}
+	if r.ContentRange != nil {
+		part = *r.ContentRange
+	}
+	return begin(s.place.where(), name, p, r.Body, length, part)
 }
 
 // Stat implements Store.
@@ -162,7 +185,7 @@ func (s *azureStore) Stat(ctx context.Context, name string) (int64, error) {
 		return 0, s.explain(err)
 	}
 	if about.ContentLength == nil || about.BlobType == nil {
-		return 0, s.place.lengthless(name)
+		return 0, lengthless(s.place.where(), name)
 	}
 	return *about.ContentLength, nil
 }

@@ -15,6 +15,10 @@ import (
 // request waits for the store.
 const readAhead = PartBytes
 
+// headBytes is how much of a file comes when it is opened. Most manifests and all claims are shorter,
+// so that they take one request.
+const headBytes = 128 << 10
+
 // reading is an object that is being read. Reads that follow one another fetch ahead, twice as much
 // each time; a jump starts over. Of several reads at once, all but one fetch what they want.
 type reading struct {

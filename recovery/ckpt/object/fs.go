@@ -62,11 +62,16 @@ func (f *FS) Create(name string) (vfs.File, error) {
 
 // Open implements vfs.FS.
 func (f *FS) Open(name string) (vfs.File, error) {
-	info, err := f.Stat(name)
+	r := &reading{fs: f, name: clean(name), window: make([]byte, headBytes)}
+	err := f.retries.do(f.ctx, headBytes, func(ctx context.Context) (err error) {
+		r.size, err = f.store.Begin(ctx, r.name, r.window)
+		return err
+	})
 	if err != nil {
 		return nil, failed("open", name, err)
 	}
-	return &reading{fs: f, name: clean(name), size: info.Size}, nil
+	r.window = r.window[:min(r.size, headBytes)]
+	return r, nil
 }
 
 // Publish implements vfs.Publisher.

@@ -203,7 +203,25 @@ func (s *googleStore) Read(ctx context.Context, name string, p []byte, offset in
 		return s.explain(err)
 	}
 	defer r.Body.Close() // opened for reading only: nothing can be lost
-	return s.place.fill(p, r.Body, r.Header.Get("Content-Range"), name, offset)
+	return fill(s.place.where(), name, p, r.Body, offset, r.Header.Get("Content-Range"))
+}
+
+// Begin implements Store.
+func (s *googleStore) Begin(ctx context.Context, name string, p []byte) (int64, error) {
+	call := s.objects.Get(s.place.Bucket, name).Context(ctx)
+	call.Header().Set("Range", span(0, len(p)))
+	r, err := call.Download()
+	if e, ok := errors.AsType[*googleapi.Error](err); ok && (e.Code == http.StatusRequestedRangeNotSatisfiable || e.Code == http.StatusNotFound) {
+		return unread(ctx, s, name) // a refusal to send content is a text for people
+	}
+	if err != nil {
+		return 0, s.explain(err)
+	}
+	defer r.Body.Close() // opened for reading only: nothing can be lost
+	if cmp.Or(r.Header.Get("X-Goog-Generation"), r.Header.Get("X-Goog-Hash"), r.Header.Get("X-Guploader-Uploadid")) == "" {
+		return 0, s.place.impostor()
+	}
+	return begin(s.place.where(), name, p, r.Body, r.ContentLength, r.Header.Get("Content-Range"))
 }
 
 // Stat implements Store.

@@ -373,19 +373,22 @@ func (m *Memory) Read(ctx context.Context, name string, p []byte, offset int64) 
 	if len(p) == 0 {
 		return nil
 	}
-	a, err := m.do(ctx, http.MethodGet, "objects", name, "", nil, "Range", fmt.Sprintf("bytes=%d-%d", offset, offset+int64(len(p))-1))
+	a, err := m.do(ctx, http.MethodGet, "objects", name, "", nil, "Range", span(offset, len(p)))
 	if err != nil {
 		return err
 	}
 	defer a.Body.Close() // opened for reading only: nothing can be lost
-	if a.StatusCode != http.StatusPartialContent {
-		return fmt.Errorf("memory at %s answers %s to a part of %s", m.where, a.Status, name)
+	return fill("memory at "+m.where, name, p, a.Body, offset, a.Header.Get("Content-Range"))
+}
+
+// Begin implements Store.
+func (m *Memory) Begin(ctx context.Context, name string, p []byte) (int64, error) {
+	a, err := m.do(ctx, http.MethodGet, "objects", name, "", nil, "Range", span(0, len(p)))
+	if err != nil {
+		return 0, err
 	}
-	if _, err := io.ReadFull(a.Body, p); err != nil {
-		// Not %w: the end of the connection is not the end of the object.
-		return fmt.Errorf("%w: %d bytes at %d of %s broke off: %v", ErrAway, len(p), offset, name, err)
-	}
-	return nil
+	defer a.Body.Close() // opened for reading only: nothing can be lost
+	return begin("memory at "+m.where, name, p, a.Body, a.ContentLength, a.Header.Get("Content-Range"))
 }
 
 // Stat implements Store.
@@ -395,7 +398,7 @@ func (m *Memory) Stat(ctx context.Context, name string) (int64, error) {
 		return 0, err
 	}
 	if a.ContentLength < 0 {
-		return 0, errors.Join(fmt.Errorf("memory at %s does not say how long %s is", m.where, name), a.Body.Close())
+		return 0, errors.Join(lengthless("memory at "+m.where, name), a.Body.Close())
 	}
 	return a.ContentLength, a.Body.Close()
 }

@@ -130,6 +130,13 @@ func (m *Mem) Read(_ context.Context, name string, p []byte, offset int64) error
 	return nil
 }
 
+// Begin implements Store.
+func (m *Mem) Begin(_ context.Context, name string, p []byte) (int64, error) {
+	b, err := m.get(name)
+	copy(p, b)
+	return int64(len(b)), err
+}
+
 // Stat implements Store.
 func (m *Mem) Stat(_ context.Context, name string) (int64, error) {
 	b, err := m.get(name)

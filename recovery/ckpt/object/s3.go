@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -152,14 +153,36 @@ func (s *s3Store) Read(ctx context.Context, name string, p []byte, offset int64)
 		return s.explain(err)
 	}
 	defer body.Close() // opened for reading only: nothing can be lost
-	return s.place.fill(p, body, header.Get("Content-Range"), name, offset)
+	return fill(s.place.where(), name, p, body, offset, header.Get("Content-Range"))
+}
+
+// Begin implements Store.
+func (s *s3Store) Begin(ctx context.Context, name string, p []byte) (int64, error) {
+	var o minio.GetObjectOptions
+	o.Set("Range", span(0, len(p)))
+	body, about, header, err := s.client.GetObject(ctx, s.place.Bucket, name, o)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return unread(ctx, s, name)
+	}
+	if err != nil {
+		return 0, s.explain(err)
+	}
+	defer body.Close() // opened for reading only: nothing can be lost
+	if about.ETag == "" {
+		return 0, s.place.impostor()
+	}
+	length, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
+	if err != nil {
+		length = -1
+	}
+	return begin(s.place.where(), name, p, body, length, header.Get("Content-Range"))
 }
 
 // Stat implements Store.
 func (s *s3Store) Stat(ctx context.Context, name string) (int64, error) {
 	info, err := s.client.StatObject(ctx, s.place.Bucket, name, minio.StatObjectOptions{})
 	if err == nil && info.Size < 0 {
-		return 0, s.place.lengthless(name)
+		return 0, lengthless(s.place.where(), name)
 	}
 	return info.Size, s.explain(err)
 }

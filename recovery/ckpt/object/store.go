@@ -27,6 +27,10 @@ type Store interface {
 	// Read fills p from a byte offset of an object that is at least that long.
 	Read(ctx context.Context, name string, p []byte, offset int64) error
 
+	// Begin reads what an object begins with into p, as much as there is of both, and returns the
+	// length of the object.
+	Begin(ctx context.Context, name string, p []byte) (size int64, err error)
+
 	// Stat returns the length of an object.
 	Stat(ctx context.Context, name string) (int64, error)
 

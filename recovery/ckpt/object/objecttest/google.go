@@ -190,6 +190,7 @@ func (g *google) get(w http.ResponseWriter, r *http.Request, name string, q url.
 	case !ok:
 		g.refuse(w, http.StatusNotFound, "notFound", "No such object: "+Bucket+"/"+name)
 	case isContent:
+		w.Header().Set("X-Goog-Generation", "1")
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	default:
 		say(w, about(name, content))
