@@ -80,7 +80,7 @@ func restore(ctx context.Context, fsys vfs.FS, dir string, m *RunManifest, layou
 	}
 	refs := slices.DeleteFunc(slices.Clone(m.Shards), func(ref ShardRef) bool { return ref.Hi <= want.Lo || want.Hi <= ref.Lo })
 	var list []located
-	for _, s := range m.readShards(fsys, dir, refs) {
+	for _, s := range m.readShards(fsys, dir, refs, nil) {
 		if s.err != nil {
 			return s.err
 		}

@@ -279,10 +279,7 @@ func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, err
 		return nil, nil, err
 	}
 	var shards []*ShardManifest
-	for _, s := range m.readShards(fsys, dir, m.Shards) {
-		if s.err == nil {
-			s.err = s.m.checkSegments(fsys, dir)
-		}
+	for _, s := range m.readShards(fsys, dir, m.Shards, (*ShardManifest).checkSegments) {
 		if s.err != nil {
 			return nil, nil, s.err
 		}
@@ -291,11 +288,14 @@ func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, err
 	return m, shards, nil
 }
 
-// readShards is readShard for some of the shards of m, in that order.
-func (m *RunManifest) readShards(fsys vfs.FS, dir string, refs []ShardRef) iter.Seq2[int, shardRead] {
+// readShards is readShard for some of the shards of m, in that order, and checks each if check is not
+// nil.
+func (m *RunManifest) readShards(fsys vfs.FS, dir string, refs []ShardRef, check func(*ShardManifest, vfs.FS, string) error) iter.Seq2[int, shardRead] {
 	return files(fsys, len(refs), func(i int) (r shardRead) {
 		r.ref = refs[i]
-		r.m, r.err = m.readShard(fsys, dir, r.ref)
+		if r.m, r.err = m.readShard(fsys, dir, r.ref); r.err == nil && check != nil {
+			r.err = check(r.m, fsys, dir)
+		}
 		return r
 	})
 }
@@ -353,16 +353,24 @@ func ListOf(fsys vfs.FS, dir, run string) ([]string, error) {
 // damaged and unpublished files, and claims. A new line must be greater; otherwise the names of its
 // saves might be taken by those files.
 func LastLine(fsys vfs.FS, dir string) (kintsugi.Line, error) {
+	type listed struct {
+		names []fileName
+		err   error
+	}
 	var last kintsugi.Line
-	for folder, parse := range map[string]func(string) (fileName, bool){
-		runDir: parseRunName, shardDir: parseShardName, segmentDir: parseShardName, lineDir: parseClaimName,
-	} {
-		names, err := listNames(fsys, dir, folder, parse)
-		if err != nil {
-			return 0, fmt.Errorf("list checkpoints in %s: %w", dir, err)
+	folders := [...]struct {
+		name  string
+		parse func(string) (fileName, bool)
+	}{{runDir, parseRunName}, {shardDir, parseShardName}, {segmentDir, parseShardName}, {lineDir, parseClaimName}}
+	for _, l := range files(fsys, len(folders), func(i int) (l listed) {
+		l.names, l.err = listNames(fsys, dir, folders[i].name, folders[i].parse)
+		return l
+	}) {
+		if l.err != nil {
+			return 0, fmt.Errorf("list checkpoints in %s: %w", dir, l.err)
 		}
-		if len(names) > 0 {
-			last = max(last, names[len(names)-1].Line)
+		if len(l.names) > 0 {
+			last = max(last, l.names[len(l.names)-1].Line)
 		}
 	}
 	return last, nil

@@ -15,9 +15,9 @@ import (
 // request waits for the store.
 const readAhead = PartBytes
 
-// headBytes is how much of a file comes when it is opened. Most manifests and all claims are shorter,
-// so that they take one request.
-const headBytes = 128 << 10
+// headBytes is how much of a file comes when it is opened, so that manifests, claims and small
+// segments take one request. It is less than a stream carries in a round trip between two buildings.
+const headBytes = 512 << 10
 
 // reading is an object that is being read. Reads that follow one another fetch ahead, twice as much
 // each time; a jump starts over. Of several reads at once, all but one fetch what they want.
