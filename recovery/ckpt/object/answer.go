@@ -2,10 +2,12 @@ package object
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 )
@@ -43,7 +45,20 @@ func (p Place) refuses(code string) error {
 	return fmt.Errorf("%s refuses (%s): check %s, and what they allow: %w", p.where(), code, p.keys(), fs.ErrPermission)
 }
 
-func (p Place) silent(err error) error { return fmt.Errorf("%w: %s: %v", ErrAway, p.where(), err) }
+func (p Place) silent(err error) error {
+	return fmt.Errorf("%w: %s: %v", ErrAway, p.where(), unsigned(err))
+}
+
+// unsigned returns an error without what follows the path of an address, which may be a signature
+// (AZURE_STORAGE_SAS_TOKEN) that lets whoever reads it in.
+func unsigned(err error) error {
+	e, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return err
+	}
+	at, _, _ := strings.Cut(e.URL, "?")
+	return fmt.Errorf("%s %s: %w", e.Op, at, unsigned(e.Err))
+}
 
 // impostor is the error if what answers is not the store: a proxy, or a page to sign in to a network.
 func (p Place) impostor() error {

@@ -451,6 +451,20 @@ func TestWhatAStoreSaysIsTold(t *testing.T) {
 	}
 }
 
+// A signature stands in the address of each request. Whoever reads a log must not find it there.
+func TestASignatureIsNotTold(t *testing.T) {
+	t.Setenv("AZURE_STORAGE_KEY", "")
+	t.Setenv("AZURE_STORAGE_SAS_TOKEN", "?sv=2026&sig=hidden")
+	fsys := object.NewFS(t.Context(), open(t, "az://runs/x?account=a&endpoint=https://127.0.0.1:1"), quick)
+	_, listed := fsys.List("run")
+	_, opened := fsys.Open("run/x")
+	for _, err := range []error{listed, opened, fsys.Publish("run/x", nil), fsys.Rename("run/x", "run/y"), fsys.Remove("run/x"), write(fsys, "run/z", make([]byte, object.PartBytes+1))} {
+		if err == nil || strings.Contains(err.Error(), "hidden") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("it says %v", err)
+		}
+	}
+}
+
 // Requests that fail now and then are repeated, also in the middle of an upload.
 func TestAStoreThatFailsNowAndThenIsGoodEnough(t *testing.T) {
 	keys(t, objecttest.Key)
