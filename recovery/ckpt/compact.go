@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -222,16 +223,24 @@ func (c *compactor) chooseShards() (old []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range slices.Backward(names) {
+	slices.Reverse(names)
+	unknown := slices.DeleteFunc(slices.Clone(names), func(n fileName) bool {
 		file := path.Join(shardDir, n.shard())
-		if segments, known := c.known[file]; known && c.needed[file] {
+		return c.known[file] != nil && c.needed[file]
+	})
+	next, stop := iter.Pull2(readShards(c.fs, c.dir, unknown))
+	defer stop()
+	for _, n := range names {
+		file := path.Join(shardDir, n.shard())
+		if segments := c.known[file]; segments != nil && c.needed[file] {
 			c.keepShard(n, segments)
 			continue
 		}
-		m, _, err := ReadShard(c.fs, c.dir, file)
-		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
-			return nil, err
+		_, r, _ := next()
+		if r.err != nil && !errors.Is(r.err, kintsugi.ErrCorrupt) {
+			return nil, r.err
 		}
+		m := r.m
 		newer := len(c.newest[n.owner()])
 		keep := c.needed[file] || c.repair[fileName{Line: n.Line, Step: n.Step}]
 		switch {
@@ -312,24 +321,30 @@ func (c *compactor) chooseTemporary() (old []string, err error) {
 	return old, err
 }
 
-// remove removes files of one folder, durably.
-func (c *compactor) remove(folder string, files []string) error {
-	for _, file := range files {
-		name := path.Join(c.dir, file)
-		info, err := c.fs.Stat(name)
-		if err == nil {
-			err = c.fs.Remove(name)
+// remove removes files of one folder, durably. If it fails, any of them may be gone.
+func (c *compactor) remove(folder string, old []string) error {
+	type removed struct {
+		size int64
+		err  error
+	}
+	for i, r := range files(c.fs, len(old), func(i int) (r removed) {
+		name := path.Join(c.dir, old[i])
+		var info vfs.Info
+		if info, r.err = c.fs.Stat(name); r.err == nil {
+			r.size, r.err = info.Size, c.fs.Remove(name)
 		}
-		if errors.Is(err, fs.ErrNotExist) {
+		return r
+	}) {
+		if errors.Is(r.err, fs.ErrNotExist) {
 			continue // its writer was done with it and removed it first
 		}
-		if err != nil {
-			return err
+		if r.err != nil {
+			return r.err
 		}
-		c.report.Removed = append(c.report.Removed, file)
-		c.report.Freed += info.Size
+		c.report.Removed = append(c.report.Removed, old[i])
+		c.report.Freed += r.size
 	}
-	if len(files) == 0 {
+	if len(old) == 0 {
 		return nil
 	}
 	return c.fs.SyncDir(path.Join(c.dir, folder))

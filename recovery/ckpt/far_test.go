@@ -43,6 +43,11 @@ func (f far) Stat(ctx context.Context, name string) (int64, error) {
 	return f.Store.Stat(ctx, name)
 }
 
+func (f far) Remove(ctx context.Context, name string) error {
+	f.wait(0)
+	return f.Store.Remove(ctx, name)
+}
+
 func (f far) List(ctx context.Context, prefix string) ([]string, error) {
 	f.wait(0)
 	return f.Store.List(ctx, prefix)
@@ -104,5 +109,12 @@ func TestARestoreFromAfarDoesNotWaitForEachAnswer(t *testing.T) {
 		if !same(got, saved) {
 			t.Error("it has other bits")
 		}
+		took("a compaction", saves*farTrip, func() error {
+			report, err := Compact(fsys, testDir, Retention{})
+			if err == nil && len(report.Removed) < saves-DefaultKeep {
+				t.Errorf("it has removed %d files of %d saves", len(report.Removed), saves)
+			}
+			return err
+		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
@@ -62,17 +63,22 @@ func (f *FS) Create(name string) (vfs.File, error) {
 
 // Open implements vfs.FS.
 func (f *FS) Open(name string) (vfs.File, error) {
-	r := &reading{fs: f, name: clean(name), window: make([]byte, headBytes)}
+	r := &reading{fs: f, name: clean(name)}
+	head := heads.Get().(*[headBytes]byte)
+	defer heads.Put(head)
 	err := f.retries.do(f.ctx, headBytes, func(ctx context.Context) (err error) {
-		r.size, err = f.store.Begin(ctx, r.name, r.window)
+		r.size, err = f.store.Begin(ctx, r.name, head[:])
 		return err
 	})
 	if err != nil {
 		return nil, failed("open", name, err)
 	}
-	r.window = r.window[:min(r.size, headBytes)]
+	r.window = slices.Clone(head[:min(r.size, headBytes)])
 	return r, nil
 }
+
+// heads are buffers for files that are being opened. Most files are much shorter.
+var heads = sync.Pool{New: func() any { return new([headBytes]byte) }}
 
 // Publish implements vfs.Publisher.
 func (f *FS) Publish(name string, content []byte) error {
