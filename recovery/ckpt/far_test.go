@@ -58,12 +58,12 @@ func (f far) List(ctx context.Context, prefix string) ([]string, error) {
 // for each.
 func TestARestoreFromAfarDoesNotWaitForEachAnswer(t *testing.T) {
 	layout := mustLayout(t, kintsugi.Tensor{Name: "w", Shape: []int{4096, 1024}})
-	saved := model(t, layout, kintsugi.RuleMomentum, 1)
+	saved := model(t, layout, kintsugi.RuleSGD, 1)
 	all := saved.Range
 	const saves = 48
 	synctest.Test(t, func(t *testing.T) {
 		fsys := objectFS(t, far{&object.Mem{}})
-		w, err := OpenWriter(fsys, testDir, WriterConfig{Layout: layout, Rule: kintsugi.RuleMomentum, Range: all, Line: 1, Fence: 1})
+		w, err := OpenWriter(fsys, testDir, WriterConfig{Layout: layout, Rule: kintsugi.RuleSGD, Range: all, Line: 1, Fence: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,13 +83,13 @@ func TestARestoreFromAfarDoesNotWaitForEachAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &RunManifest{Line: 1, Step: 1, Fence: 1, Rule: kintsugi.RuleMomentum, Tensors: layout.Tensors}
+		m := &RunManifest{Line: 1, Step: 1, Fence: 1, Rule: kintsugi.RuleSGD, Tensors: layout.Tensors}
 		if err := PublishRun(fsys, testDir, m, []string{whole.File}); err != nil {
 			t.Fatal(err)
 		}
-		got := model(t, layout, kintsugi.RuleMomentum, 2)
-		bytes := time.Duration(8 * len(saved.Params))
-		took("a full restore", 8*farTrip+bytes*time.Second/(5*farRate), func() error {
+		got := model(t, layout, kintsugi.RuleSGD, 2)
+		bytes := time.Duration(4 * len(saved.Params))
+		took("a full restore", 6*farTrip+bytes*time.Second/(3*farRate), func() error {
 			return Restore(t.Context(), fsys, testDir, m, layout, all, got.Place)
 		})
 		if !same(got, saved) {
@@ -101,7 +101,7 @@ func TestARestoreFromAfarDoesNotWaitForEachAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got = model(t, layout, kintsugi.RuleMomentum, 2)
+		got = model(t, layout, kintsugi.RuleSGD, 2)
 		took("a restore of a running checkpoint", saves*farTrip, func() error {
 			_, err := RestoreRunning(t.Context(), fsys, testDir, Lines{First: 1, Last: 1}, layout, all, got.Place)
 			return err

@@ -280,7 +280,7 @@ func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 // A disk that refuses once while a directory is repaired says nothing about its files. None of them
 // is put aside because of it.
 func TestADiskThatRefusesDuringARepairLosesNothing(t *testing.T) {
-	for n := 0; ; n++ {
+	for n := 0; ; n += stride() {
 		mem := vfs.NewMem()
 		layout, models := damagedRun(t, mem)
 		breakSome(t, func(name string, f func([]byte) []byte) {
