@@ -80,7 +80,7 @@ func (r *reading) fill(p []byte, offset int64) error {
 		return r.fetch(p, offset)
 	}
 	if offset == r.at+int64(len(r.window)) {
-		r.ahead = min(max(2*r.ahead, len(p)), readAhead)
+		r.ahead = min(max(2*r.ahead, len(p), headBytes), readAhead)
 	} else {
 		r.ahead = 0
 	}
