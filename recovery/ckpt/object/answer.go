@@ -1,6 +1,7 @@
 package object
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type answer struct {
 // err converts an answer to an error that says what to do, and that FS can act on. Codes and status
 // that mean something else in one protocol are that protocol's to convert before.
 func (a answer) err(p Place) error {
+	a.code = cmp.Or(a.code, http.StatusText(a.status))
 	switch {
 	case a.status == http.StatusPreconditionFailed:
 		return fs.ErrExist

@@ -184,7 +184,10 @@ func (s *azureStore) Stat(ctx context.Context, name string) (int64, error) {
 	if err != nil {
 		return 0, s.explain(err)
 	}
-	if about.ContentLength == nil || about.BlobType == nil {
+	if about.RequestID == nil || about.BlobType == nil {
+		return 0, s.place.impostor()
+	}
+	if about.ContentLength == nil {
 		return 0, lengthless(s.place.where(), name)
 	}
 	return *about.ContentLength, nil
@@ -201,13 +204,20 @@ func (s *azureStore) List(ctx context.Context, prefix string) ([]string, error) 
 		if page.ContainerName == nil || page.Segment == nil {
 			return nil, s.place.impostor()
 		}
+		var found []*string
 		for _, item := range page.Segment.BlobItems {
-			if name := strings.TrimPrefix(*item.Name, prefix); name != "" {
-				names = append(names, name)
-			}
+			found = append(found, item.Name)
 		}
 		for _, folder := range page.Segment.BlobPrefixes {
-			names = append(names, strings.TrimSuffix(strings.TrimPrefix(*folder.Name, prefix), "/"))
+			found = append(found, folder.Name)
+		}
+		for _, name := range found {
+			if name == nil {
+				return nil, s.place.impostor()
+			}
+			if name := strings.TrimSuffix(strings.TrimPrefix(*name, prefix), "/"); name != "" {
+				names = append(names, name)
+			}
 		}
 	}
 	return names, nil
@@ -256,10 +266,10 @@ func (s *azureStore) explain(err error) error {
 	}
 	e, ok := errors.AsType[*azcore.ResponseError](err)
 	if !ok {
-		if _, unsigned := errors.AsType[interface {
+		if _, noToken := errors.AsType[interface {
 			error
 			NonRetriable()
-		}](err); unsigned { // the client asks for a token before it asks the store
+		}](err); noToken { // the client asks for a token before it asks the store
 			first, _, _ := strings.Cut(err.Error(), "\n")
 			return s.place.refuses(first)
 		}

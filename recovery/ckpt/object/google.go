@@ -109,8 +109,8 @@ func (u *googleUpload) Part(ctx context.Context, number int, content []byte) err
 // googleMost is how many objects Google Cloud Storage joins in one request.
 const googleMost = 32
 
-// atOnce bounds the requests without content that are on their way for one upload. A guess.
-const atOnce = 16
+// googleAtOnce bounds the requests without content that are on their way for one upload. A guess.
+const googleAtOnce = 16
 
 // Complete implements Upload. It joins 32 parts to one, 32 of these to one, and so on; the last time
 // under the condition that there is no such object.
@@ -141,7 +141,7 @@ func (u *googleUpload) Complete(ctx context.Context) error {
 // shorten joins each 32 objects to one, but for those that an earlier try has joined.
 func (u *googleUpload) shorten(ctx context.Context, names []string, level int) (joined []string, err error) {
 	var group errgroup.Group // which goes on after an error, so that another try has less to do
-	group.SetLimit(atOnce)
+	group.SetLimit(googleAtOnce)
 	for these := range slices.Chunk(names, googleMost) {
 		name := fmt.Sprintf("%s-%05d-%d", u.parts, len(joined)+1, level)
 		joined = append(joined, name)
@@ -187,7 +187,7 @@ func (u *googleUpload) Abort(ctx context.Context) error {
 	names := slices.AppendSeq(slices.Collect(maps.Values(u.sent)), maps.Keys(u.made))
 	u.mu.Unlock()
 	var group errgroup.Group // which goes on after an error
-	group.SetLimit(atOnce)
+	group.SetLimit(googleAtOnce)
 	for _, name := range names {
 		group.Go(func() error { return u.s.Remove(ctx, name) })
 	}
@@ -245,6 +245,9 @@ func (s *googleStore) List(ctx context.Context, prefix string) ([]string, error)
 			return s.place.impostor()
 		}
 		for _, o := range page.Items {
+			if o == nil {
+				return s.place.impostor()
+			}
 			if name := strings.TrimPrefix(o.Name, prefix); name != "" {
 				names = append(names, name)
 			}

@@ -235,6 +235,9 @@ func (s *s3Store) explain(err error) error {
 		return nil
 	}
 	r, ok := errors.AsType[minio.ErrorResponse](err)
+	if !ok && errors.Is(err, ErrAway) {
+		return s.place.impostor() // as lists says
+	}
 	if !ok {
 		return s.place.silent(err)
 	}
