@@ -1,6 +1,6 @@
-# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, the servers of `stores`:
-# tools/stores.mod, and the tool of `mutants`: tools/mutants.mod, built from source by the go command. A C compiler is used
-# if there is one; CGO_ENABLED=0 works too.
+# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, the servers of
+# `stores`: tools/stores.mod, and the tool of `mutants`: tools/mutants.mod, built from source by the go command. A C
+# compiler is used if there is one; CGO_ENABLED=0 works too.
 GO      := go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION := 0.1.0-dev

@@ -153,11 +153,12 @@ func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 
 func TestAStoreThatCannotBeUsedIsToldBeforeTheRun(t *testing.T) {
 	for protocol, place := range stores() {
-		t.Run(protocol, func(t *testing.T) { checkUnusable(t, protocol[len(protocol)-2:], place(t)("x")) })
+		t.Run(protocol, func(t *testing.T) { checkUnusable(t, place(t)("x")) })
 	}
 }
 
-func checkUnusable(t *testing.T, protocol, place string) {
+func checkUnusable(t *testing.T, place string) {
+	protocol, _, _ := strings.Cut(place, "://")
 	keys := map[string]string{"s3": "AWS_ACCESS_KEY_ID", "gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_KEY"}[protocol]
 	wrong := place
 	if protocol == "gs" {

@@ -2,7 +2,6 @@ package ckpt
 
 import (
 	"iter"
-	"path"
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
@@ -77,13 +76,13 @@ func inOrder[T any](n, workers, ahead int, get func(int) T) iter.Seq2[int, T] {
 	}
 }
 
-// files is inOrder for small files of a checkpoint: from another machine, several are read at once.
-func files[T any](fsys vfs.FS, n int, get func(int) T) iter.Seq2[int, T] {
+// askEach is inOrder for short questions to a file system: several are asked at once if it is far away.
+func askEach[T any](fsys vfs.FS, n int, ask func(int) T) iter.Seq2[int, T] {
 	reads, _ := atOnce(fsys)
 	if reads == 1 {
-		return inOrder(n, 0, 0, get)
+		return inOrder(n, 0, 0, ask)
 	}
-	return inOrder(n, min(n, reads), 2*reads, get)
+	return inOrder(n, min(n, reads), 2*reads, ask)
 }
 
 // shardRead is what came of reading a shard manifest.
@@ -93,10 +92,10 @@ type shardRead struct {
 	err error
 }
 
-// readShards reads the shard manifests of those names.
-func readShards(fsys vfs.FS, dir string, names []fileName) iter.Seq2[int, shardRead] {
-	return files(fsys, len(names), func(i int) (r shardRead) {
-		r.m, r.ref, r.err = ReadShard(fsys, dir, path.Join(shardDir, names[i].shard()))
+// readShards is ReadShard for several files, in that order.
+func readShards(fsys vfs.FS, dir string, files []string) iter.Seq2[int, shardRead] {
+	return askEach(fsys, len(files), func(i int) (r shardRead) {
+		r.m, r.ref, r.err = ReadShard(fsys, dir, files[i])
 		return r
 	})
 }

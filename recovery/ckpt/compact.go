@@ -223,17 +223,19 @@ func (c *compactor) chooseShards() (old []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.Reverse(names)
-	unknown := slices.DeleteFunc(slices.Clone(names), func(n fileName) bool {
-		file := path.Join(shardDir, n.shard())
-		return c.known[file] != nil && c.needed[file]
-	})
+	known := func(file string) bool { return c.known[file] != nil && c.needed[file] }
+	var unknown []string
+	for _, n := range slices.Backward(names) {
+		if file := path.Join(shardDir, n.shard()); !known(file) {
+			unknown = append(unknown, file)
+		}
+	}
 	next, stop := iter.Pull2(readShards(c.fs, c.dir, unknown))
 	defer stop()
-	for _, n := range names {
+	for _, n := range slices.Backward(names) {
 		file := path.Join(shardDir, n.shard())
-		if segments := c.known[file]; segments != nil && c.needed[file] {
-			c.keepShard(n, segments)
+		if known(file) {
+			c.keepShard(n, c.known[file])
 			continue
 		}
 		_, r, _ := next()
@@ -327,7 +329,7 @@ func (c *compactor) remove(folder string, old []string) error {
 		size int64
 		err  error
 	}
-	for i, r := range files(c.fs, len(old), func(i int) (r removed) {
+	for i, r := range askEach(c.fs, len(old), func(i int) (r removed) {
 		name := path.Join(c.dir, old[i])
 		var info vfs.Info
 		if info, r.err = c.fs.Stat(name); r.err == nil {

@@ -102,7 +102,11 @@ func (r *repairer) publishRuns(context.Context) error {
 		step kintsugi.Step
 	}
 	complete := map[version]map[kintsugi.ShardID]*ShardManifest{}
-	for i, s := range readShards(r.fs, r.dir, names) { // ascending: the last attempt of the greatest fence stays
+	files := make([]string, 0, len(names))
+	for _, n := range names {
+		files = append(files, path.Join(shardDir, n.shard()))
+	}
+	for i, s := range readShards(r.fs, r.dir, files) { // ascending: the last attempt of the greatest fence stays
 		n, m := names[i], s.m
 		if s.err != nil {
 			return s.err

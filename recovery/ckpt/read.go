@@ -37,7 +37,7 @@ func (r *reader) read(ctx context.Context, list []located, bad func(located, err
 		workers, ahead = 0, 0
 	}
 	r.buffers = append(r.buffers, make([][]byte, max(0, ahead+1-len(r.buffers)))...)
-	free := make(chan []byte, len(r.buffers)) // never empty when a window is read: no more are read and not verified
+	free := make(chan []byte, len(r.buffers)) // one for each window that is read and not verified yet, so nobody waits for one
 	for _, b := range r.buffers {
 		free <- b
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -185,7 +186,7 @@ func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, 
 			return nil, nil, err
 		}
 	}
-	wanted := make([]fileName, 0, len(names)) // newest first
+	wanted := make([]string, 0, len(names)) // newest first
 	for _, n := range slices.Backward(names) {
 		if n.Line < lines.First || n.Line > lines.Last {
 			continue
@@ -193,7 +194,7 @@ func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, 
 		if ours, err := owners.reads(n.Line); err != nil {
 			return nil, nil, err
 		} else if ours {
-			wanted = append(wanted, n)
+			wanted = append(wanted, path.Join(shardDir, n.shard()))
 		}
 	}
 	saved = make([][]value, want.Hi-want.Lo)

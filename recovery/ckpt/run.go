@@ -188,10 +188,7 @@ func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error 
 	describe := func(err error) error {
 		return fmt.Errorf("publish checkpoint of line %d step %d: %w", m.Line, m.Step, err)
 	}
-	for i, r := range files(fsys, len(shards), func(i int) (r shardRead) {
-		r.m, r.ref, r.err = ReadShard(fsys, dir, shards[i])
-		return r
-	}) {
+	for i, r := range readShards(fsys, dir, shards) {
 		s, ref, err, file := r.m, r.ref, r.err, shards[i]
 		if name, ok := parseIn(shardDir, file); ok && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: shard %d was saved somewhere else than in %s, or it was removed", err, name.Shard, dir)
@@ -291,7 +288,7 @@ func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, err
 // readShards is readShard for some of the shards of m, in that order, and checks each if check is not
 // nil.
 func (m *RunManifest) readShards(fsys vfs.FS, dir string, refs []ShardRef, check func(*ShardManifest, vfs.FS, string) error) iter.Seq2[int, shardRead] {
-	return files(fsys, len(refs), func(i int) (r shardRead) {
+	return askEach(fsys, len(refs), func(i int) (r shardRead) {
 		r.ref = refs[i]
 		if r.m, r.err = m.readShard(fsys, dir, r.ref); r.err == nil && check != nil {
 			r.err = check(r.m, fsys, dir)
@@ -362,7 +359,7 @@ func LastLine(fsys vfs.FS, dir string) (kintsugi.Line, error) {
 		name  string
 		parse func(string) (fileName, bool)
 	}{{runDir, parseRunName}, {shardDir, parseShardName}, {segmentDir, parseShardName}, {lineDir, parseClaimName}}
-	for _, l := range files(fsys, len(folders), func(i int) (l listed) {
+	for _, l := range askEach(fsys, len(folders), func(i int) (l listed) {
 		l.names, l.err = listNames(fsys, dir, folders[i].name, folders[i].parse)
 		return l
 	}) {

@@ -223,7 +223,7 @@ func (m *ShardManifest) checkSegments(fsys vfs.FS, dir string) error {
 		vfs.Info
 		err error
 	}
-	for i, info := range files(fsys, len(m.Segments), func(i int) (f stat) {
+	for i, info := range askEach(fsys, len(m.Segments), func(i int) (f stat) {
 		f.Info, f.err = fsys.Stat(path.Join(dir, m.Segments[i].File))
 		return f
 	}) {

@@ -182,9 +182,10 @@ func TestLargeObjectsGoInPartsAndComeBack(t *testing.T) {
 	}
 }
 
-func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
+// readable returns a file that is open, longer than what comes with its opening, and its content.
+func readable(t *testing.T) (vfs.File, []byte) {
 	fsys := object.NewFS(t.Context(), &object.Mem{}, quick)
-	want := random(100_000)
+	want := random(1_500_000)
 	if err := write(fsys, "x", want); err != nil {
 		t.Fatal(err)
 	}
@@ -192,6 +193,11 @@ func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f, want
+}
+
+func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
+	f, want := readable(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	at := 0
 	for range 3000 {
@@ -212,15 +218,7 @@ func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
 }
 
 func TestManyMayReadOneFile(t *testing.T) {
-	fsys := object.NewFS(t.Context(), &object.Mem{}, quick)
-	want := random(100_000)
-	if err := write(fsys, "x", want); err != nil {
-		t.Fatal(err)
-	}
-	f, err := fsys.Open("x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, want := readable(t)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
