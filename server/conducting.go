@@ -114,11 +114,10 @@ func (c *conducting) run() {
 			}
 		}
 	})
-	// In the first view, also that of a resumed run, workers are still to come.
-	if c.cfg.Workers != nil && c.view.Number > 1 {
+	if c.cfg.Workers != nil {
 		c.work.Go(func() {
-			for slots := range c.cfg.Workers(c.ctx) {
-				c.post(func() { c.core.There(time.Now(), slots) })
+			for alive := range c.cfg.Workers(c.ctx) {
+				c.post(func() { c.core.There(time.Now(), alive) })
 			}
 		})
 	}

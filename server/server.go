@@ -151,11 +151,13 @@ type Config struct {
 	// nil: nobody is told.
 	Apart func(ctx context.Context, whom []kintsugi.Life) error
 
-	// Workers sends the slots of the workers whose processes are alive, at once and after each
-	// change, until ctx ends. In all views but the run's first, the first step waits for those
-	// workers only. nil: nobody knows which are alive, and the first step waits for all of them,
-	// for at most RejoinGrace.
-	Workers func(ctx context.Context) <-chan []kintsugi.Slot
+	// Workers sends which workers' processes are alive, at once and after each change, until ctx
+	// ends. The receiver owns the map. In all views but the run's first, the first step waits for
+	// those workers only, and no step waits for the connection of a dead one. nil: nobody knows
+	// which are alive. The first step then waits for all workers, for at most RejoinGrace, and each
+	// step for a worker whose connection broke, for at most LeaveGrace.
+	Workers func(ctx context.Context) <-chan map[kintsugi.Slot]kintsugi.Incarnation
+
 	// Held is called when the run stands still because of Hold and the step at which it stands is
 	// durable: the servers that are about to go may go now. It is called again if it returned an
 	// error, as long as the view lasts. It may be nil if Hold is never called.

@@ -48,7 +48,8 @@ type Config struct {
 	StartGrace time.Duration
 
 	// LeaveGrace is how long a worker whose stream broke stays a member: a connection may come back
-	// sooner than a process. A new incarnation of its slot ends the wait at once.
+	// sooner than a process. A new incarnation of its slot ends the wait at once, and so does the
+	// news that its process is dead. See There.
 	LeaveGrace time.Duration
 }
 
@@ -136,9 +137,10 @@ type Conductor struct {
 	begins  *kintsugi.Step                         // where a line that keeps an earlier one begins; nil: not known, or another kind of line
 	lost    map[kintsugi.ShardID][]kintsugi.Step   // by lost shard: the versions of its chunks
 	first   time.Time
-	there   []kintsugi.Slot // of workers whose processes are alive, ascending; nil: not known
-	started bool            // every expected worker is in, or the grace is over
-	decided bool            // this conductor has decided a step itself
+	there   map[kintsugi.Slot]kintsugi.Incarnation // the workers whose processes are alive; nil: not known
+	seen    map[kintsugi.Slot]kintsugi.Incarnation // by slot: the newest incarnation that there has ever had
+	started bool                                   // every expected worker is in, or the grace is over
+	decided bool                                   // this conductor has decided a step itself
 
 	save    saving
 	running *running // nil: there is no running checkpoint
@@ -195,6 +197,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
+		seen:        make(map[kintsugi.Slot]kintsugi.Incarnation),
 		lost:        maps.Clone(cfg.Untold),
 		keeping:     make(map[kintsugi.PushID]uint32),
 		save:        saving{every: cfg.SaveEvery, after: cfg.SaveAfter, interval: cfg.Interval},
@@ -266,20 +269,44 @@ func (c *Conductor) proceed(now time.Time) {
 // start reports whether the first step of this conductor may be decided.
 func (c *Conductor) start(now time.Time) bool {
 	n := c.admitted()
-	c.started = n >= c.cfg.Slots || n > 0 && (c.there != nil && !c.expected() || now.Sub(c.first) >= c.cfg.StartGrace)
+	c.started = n >= c.cfg.Slots || n > 0 && (!c.expected() || now.Sub(c.first) >= c.cfg.StartGrace)
 	return c.started
 }
 
-// expected reports whether a worker whose process is alive has not come yet.
+// expected reports whether a worker may still come that the first step waits for: one whose process
+// is alive. If nobody knows who is, or in the first view of a run, that may be anyone.
 func (c *Conductor) expected() bool {
-	return slices.ContainsFunc(c.there, func(s kintsugi.Slot) bool { return c.members[s] == nil || !c.members[s].admitted })
+	if c.there == nil || c.cfg.View == 1 {
+		return true
+	}
+	for slot := range c.there {
+		if m := c.members[slot]; m == nil || !m.admitted {
+			return true
+		}
+	}
+	return false
 }
 
-// There tells the conductor which workers' processes are alive. The first step does not wait for
-// others. Those become members when they come.
-func (c *Conductor) There(now time.Time, slots []kintsugi.Slot) {
-	c.there = append([]kintsugi.Slot{}, slots...)
+// There tells the conductor which workers' processes are alive. It keeps the map, and each later
+// map is newer. The first step does not wait for others, except in the first view of a run, in which
+// processes are still to come. No step waits for the connection of a worker whose process is dead.
+func (c *Conductor) There(now time.Time, alive map[kintsugi.Slot]kintsugi.Incarnation) {
+	c.there = alive
+	for slot, inc := range alive {
+		c.seen[slot] = max(c.seen[slot], inc)
+	}
+	for _, slot := range c.slots() {
+		if m := c.members[slot]; !m.gone.IsZero() && c.dead(slot, m) {
+			c.remove(slot, m)
+		}
+	}
 	c.proceed(now)
+}
+
+// dead reports whether the process of a member is known to be dead. One that has never been there
+// may have come since: the news is behind what workers say themselves.
+func (c *Conductor) dead(slot kintsugi.Slot, m *member) bool {
+	return c.seen[slot] >= m.incarnation && c.there[slot] != m.incarnation
 }
 
 // commit sends a decided step to every shard.

@@ -67,10 +67,17 @@ func (c *Conductor) begin(slot kintsugi.Slot) {
 	}
 }
 
-// WorkerGone notes that the stream of a worker's incarnation broke.
+// WorkerGone notes that the stream of a worker's incarnation broke. It may come back until
+// LeaveGrace is over, unless its process is dead.
 func (c *Conductor) WorkerGone(now time.Time, slot kintsugi.Slot, inc kintsugi.Incarnation) {
-	if m := c.members[slot]; m != nil && m.incarnation == inc && m.gone.IsZero() {
-		m.gone = now
+	m := c.members[slot]
+	if m == nil || m.incarnation != inc || !m.gone.IsZero() {
+		return
+	}
+	m.gone = now
+	if c.dead(slot, m) {
+		c.remove(slot, m)
+		c.proceed(now)
 	}
 }
 

@@ -35,18 +35,18 @@ type ServerValue struct {
 	Apart   []kintsugi.Life     `json:"apart,omitempty"` // see roster.Joined
 }
 
-// workersThere returns a channel with the slots of the registered workers.
-func workersThere(ctx context.Context, client *etcd.Client) <-chan []kintsugi.Slot {
-	there := make(chan []kintsugi.Slot)
+// workersThere returns a channel with the registered workers.
+func workersThere(ctx context.Context, client *etcd.Client) <-chan map[kintsugi.Slot]kintsugi.Incarnation {
+	there := make(chan map[kintsugi.Slot]kintsugi.Incarnation)
 	go func() {
 		defer close(there)
 		for members := range client.WatchMembers(ctx, etcd.Worker) {
-			var slots []kintsugi.Slot
+			alive := make(map[kintsugi.Slot]kintsugi.Incarnation, len(members))
 			for _, m := range members {
-				slots = append(slots, kintsugi.Slot(m.Index))
+				alive[kintsugi.Slot(m.Index)] = m.Incarnation
 			}
 			select {
-			case there <- slots:
+			case there <- alive:
 			case <-ctx.Done():
 			}
 		}
@@ -117,9 +117,11 @@ func runServer(ctx context.Context, p *Process) error {
 		Planner: p.planner(prob.Layout, self), LoadRunning: store.LoadRunning, SaveRunning: store.SaveRunning, Copy: p.Protects().Running.Copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
 		Load: store.Load, Save: store.Save, Publish: store.Publish, NextFence: client.ConductorFence, Outside: outside,
 		Whole: self.whole, Apart: self.apart,
-		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
-		Held:    sayStanding(client),
-		Done:    over.say, Over: over.word.Load,
+		Workers: func(ctx context.Context) <-chan map[kintsugi.Slot]kintsugi.Incarnation {
+			return workersThere(ctx, client)
+		},
+		Held: sayStanding(client),
+		Done: over.say, Over: over.word.Load,
 		Enter: func(s server.State) { enter(string(s)) },
 		TLS:   p.Creds, Window: p.WindowBytes(),
 		Log: p.log,
