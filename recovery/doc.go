@@ -99,7 +99,8 @@
 //	happens                    holds                                                  shown by
 //	-------                    -----                                                  --------
 //	a worker dies              Training goes on. Only its uncounted gradient is lost. sim: TestWorkerCrashEndsNothing,
-//	                                                                                  conductor: worker.txt
+//	                                                                                  conductor: worker.txt,
+//	                                                                                  TestNoStepWaitsForTheConnectionOfTheDead
 //	a server is killed, with   The model at the end has the same bits as without the  sim: TestServerCrashDoesNotChangeTheModel
 //	bsp                        death.
 //	the network delays,        Each push is counted at most once, all shards apply    conductor: TestAfterFaultsEveryRunFinishesAndCountsEachPushOnce,

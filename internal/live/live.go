@@ -51,6 +51,9 @@ type Config struct {
 	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: unlimited
 	Log              io.Writer
 
+	// Alive is server.Config.Workers; nil: nobody knows which workers are alive.
+	Alive func(ctx context.Context) <-chan map[kintsugi.Slot]kintsugi.Incarnation
+
 	// Save is server.Config.Save. nil: saving keeps a copy in memory, from which the next line
 	// starts.
 	Save func(ctx context.Context, v kintsugi.View, s server.Shard) (manifest string, bytes uint64, err error)
@@ -100,9 +103,10 @@ type liveServer struct {
 }
 
 type liveWorker struct {
-	cancel context.CancelFunc
-	ended  chan struct{}
-	views  chan kintsugi.View
+	incarnation kintsugi.Incarnation
+	cancel      context.CancelFunc
+	ended       chan struct{}
+	views       chan kintsugi.View
 }
 
 // Start starts a cluster. The caller must call Close.
@@ -158,7 +162,7 @@ func (l *Cluster) StartServer(i int) error {
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
 		CopyEvery: l.cfg.CopyEvery, Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
-		Window: transport.DefaultWindow, StartGrace: forEver, RejoinGrace: forEver, LeaveGrace: l.cfg.LeaveGrace,
+		Window: transport.DefaultWindow, StartGrace: forEver, RejoinGrace: forEver, LeaveGrace: l.cfg.LeaveGrace, Workers: l.cfg.Alive,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
@@ -207,7 +211,7 @@ func (l *Cluster) StartWorker(i int) {
 	defer l.mu.Unlock()
 	l.incarnation++
 	ctx, cancel := context.WithCancel(l.ctx)
-	x := &liveWorker{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16)}
+	x := &liveWorker{incarnation: l.incarnation, cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16)}
 	l.workers[i] = x
 	x.views <- l.through(l.view)
 	cfg := worker.Config{
@@ -244,6 +248,21 @@ func (l *Cluster) KillWorker(i int) {
 	x := l.workers[i]
 	x.cancel()
 	<-x.ended
+}
+
+// Workers returns the workers that have not ended.
+func (l *Cluster) Workers() map[kintsugi.Slot]kintsugi.Incarnation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	alive := make(map[kintsugi.Slot]kintsugi.Incarnation)
+	for i, x := range l.workers {
+		select {
+		case <-x.ended:
+		default:
+			alive[kintsugi.Slot(i)] = x.incarnation
+		}
+	}
+	return alive
 }
 
 // NewView makes a view of the current servers. Each view but the first begins a new line from the

@@ -199,6 +199,22 @@ func TestWorkerCrashEndsNothing(t *testing.T) {
 	})
 }
 
+// Steps wait for ever for a worker whose connection broke, but not if it is known to be dead.
+func TestNoStepWaitsForTheDead(t *testing.T) {
+	cfg := base(t)
+	alive := make(chan map[kintsugi.Slot]kintsugi.Incarnation)
+	cfg.Servers, cfg.Alive = 2, func(ctx context.Context) <-chan map[kintsugi.Slot]kintsugi.Incarnation {
+		context.AfterFunc(ctx, func() { close(alive) })
+		return alive
+	}
+	run(t, cfg, func(l *Cluster) {
+		until(t, l, 10)
+		alive <- l.Workers()
+		l.KillWorker(2)
+		alive <- l.Workers()
+	})
+}
+
 // If nobody is waited for, each step counts one gradient, and the model still comes near the
 // optimum.
 func TestAsyncConverges(t *testing.T) {
