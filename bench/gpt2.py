@@ -19,11 +19,6 @@ import kintsugi
 
 CONTEXT, WIDTH, HEADS, LAYERS, TOKENS = 64, 768, 12, 12, 50257
 
-if len(sys.argv) != 2:
-    sys.exit("which text? " + __doc__)
-with open(sys.argv[1], "rb") as f:
-    TEXT = torch.tensor(list(f.read()))
-
 
 class Transformer(nn.Module):
     def __init__(self):
@@ -40,12 +35,22 @@ class Transformer(nn.Module):
         return functional.linear(self.blocks(x, later, is_causal=True), self.tokens.weight)  # the embedding reads and writes
 
 
-def loss(module, batch):
-    x = torch.stack([TEXT[i : i + CONTEXT + 1] for i in batch.indices]).to(module.tokens.weight.device)
-    return functional.cross_entropy(module(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+def loss_on(text):
+    """Returns the loss of a batch whose indices are places in the text, a tensor of tokens."""
+
+    def loss(module, batch):
+        x = torch.stack([text[i : i + CONTEXT + 1] for i in batch.indices]).to(next(module.parameters()).device)
+        return functional.cross_entropy(module(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+    return loss
 
 
-kintsugi.run_torch(
-    "gpt2", Transformer, loss, examples=len(TEXT) - CONTEXT, batch=1, steps=40,
-    optimizer="adamw", learning_rate=3e-4, warmup=10, clip_norm=1.0, weight_decay=0.1, weight_decay_for="matrices",
-)  # fmt: skip
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("which text? " + __doc__)
+    with open(sys.argv[1], "rb") as f:
+        TEXT = torch.tensor(list(f.read()))
+    kintsugi.run_torch(
+        "gpt2", Transformer, loss_on(TEXT), examples=len(TEXT) - CONTEXT, batch=1, steps=40,
+        optimizer="adamw", learning_rate=3e-4, warmup=10, clip_norm=1.0, weight_decay=0.1, weight_decay_for="matrices",
+    )  # fmt: skip
