@@ -34,6 +34,10 @@ func Copy(arrays ...Array) {
 				return
 			}
 			copy(pieces[i].To, pieces[i].From)
+			// Nothing here is where Go can interrupt a goroutine, and it takes all processors: without
+			// this, nobody else would run until the last piece, no message would be answered, and no
+			// garbage collected.
+			runtime.Gosched()
 		}
 	}
 	var wg sync.WaitGroup

@@ -3,8 +3,22 @@ package spread
 import (
 	"bytes"
 	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
 	"testing"
 )
+
+// A copy takes all processors, and others run nevertheless.
+func TestOthersRunMeanwhile(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	a := Array{make([]byte, 2*pieceBytes), make([]byte, 2*pieceBytes)}
+	var ran atomic.Bool
+	go ran.Store(true)
+	Copy(a)
+	if !ran.Load() {
+		t.Error("nobody else ran while two pieces were copied")
+	}
+}
 
 func TestCopiesAreWhole(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
