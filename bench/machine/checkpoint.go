@@ -17,7 +17,7 @@ import (
 
 // CheckpointConfig configures Checkpoint.
 type CheckpointConfig struct {
-	Dir      string // folder for the files, on the disk to measure; empty: the folder for temporary files
+	Dir      string // for Checkpoint: folder for the files, on the disk to measure; empty: the folder for temporary files
 	Sizes    []int  // bytes of parameters and momentum
 	Rounds   int
 	Progress io.Writer
@@ -42,10 +42,14 @@ func (c *CheckpointConfig) Check() error {
 // the page cache. Both include creating the file. A save also has checksums, manifests and their
 // syncs; a restore also verifies every byte before it returns any.
 func Checkpoint(ctx context.Context, cfg CheckpointConfig) ([]bench.Row, error) {
-	var rows []bench.Row
-	for _, size := range cfg.Sizes {
-		fmt.Fprintf(cfg.Progress, "checkpoint, %d bytes\n", size)
-		got, err := checkpointOf(ctx, cfg, size)
+	return cfg.each(func(size int) ([]bench.Row, error) { return checkpointOf(ctx, cfg, size) })
+}
+
+// each returns the rows of all sizes.
+func (c *CheckpointConfig) each(measure func(size int) ([]bench.Row, error)) (rows []bench.Row, err error) {
+	for _, size := range c.Sizes {
+		fmt.Fprintf(c.Progress, "checkpoint, %d bytes\n", size)
+		got, err := measure(size)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +68,7 @@ func checkpointOf(ctx context.Context, cfg CheckpointConfig, size int) (rows []b
 			err = left
 		}
 	}()
-	b := &checkpointBench{ctx: ctx, dir: dir}
+	b := &checkpointBench{ctx: ctx, fs: vfs.OS{}, dir: dir}
 	if err := b.build(size); err != nil {
 		return nil, err
 	}
@@ -79,6 +83,7 @@ func checkpointOf(ctx context.Context, cfg CheckpointConfig, size int) (rows []b
 // checkpointBench is a model and the files that it is written to.
 type checkpointBench struct {
 	ctx    context.Context
+	fs     vfs.FS
 	dir    string
 	layout *kintsugi.Layout
 	model  *ckpt.Flat
@@ -116,13 +121,13 @@ func (b *checkpointBench) build(size int) (err error) {
 	dir := filepath.Join(b.dir, "restored")
 	b.saved = &ckpt.RunManifest{Line: 1, Step: b.step, Fence: 1, Rule: benchRule, Tensors: b.layout.Tensors}
 	b.file = filepath.Join(dir, "segment", filepath.Base(report.File))
-	return ckpt.PublishRun(vfs.OS{}, dir, b.saved, []string{report.File})
+	return ckpt.PublishRun(b.fs, dir, b.saved, []string{report.File})
 }
 
 // save saves the model as a server does.
 func (b *checkpointBench) save(folder string) (ckpt.SaveReport, error) {
 	b.step++
-	w, err := ckpt.OpenWriter(vfs.OS{}, filepath.Join(b.dir, folder), ckpt.WriterConfig{
+	w, err := ckpt.OpenWriter(b.fs, filepath.Join(b.dir, folder), ckpt.WriterConfig{
 		Layout: b.layout, Rule: benchRule, Range: b.model.Range, Line: 1, Fence: 1,
 	})
 	if err != nil {
@@ -138,11 +143,16 @@ func (b *checkpointBench) operation(name, device, variant string, before func(),
 		Before: before,
 		Run: func(times int) {
 			for range times {
-				if err := run(); err != nil && b.err == nil {
-					b.err = err
-				}
+				b.note(run())
 			}
 		},
+	}
+}
+
+// note keeps the first error.
+func (b *checkpointBench) note(err error) {
+	if b.err == nil {
+		b.err = err
 	}
 }
 
@@ -151,9 +161,7 @@ func (b *checkpointBench) operation(name, device, variant string, before func(),
 func (b *checkpointBench) writes() []*bench.Timed {
 	clear := func() {
 		for _, pattern := range []string{"plain", "saved/segment/*", "saved/shard/*"} { // folders are created only once in a run
-			if err := removeAll(filepath.Join(b.dir, pattern)); err != nil && b.err == nil {
-				b.err = err
-			}
+			b.note(removeAll(filepath.Join(b.dir, pattern)))
 		}
 	}
 	name := filepath.Join(b.dir, "plain")
@@ -196,19 +204,14 @@ type synced interface {
 
 // write writes the model and syncs it.
 func (b *checkpointBench) write(f synced) error {
-	for _, values := range [][]float32{b.model.Params, b.model.State[0]} {
-		for rest := kernels.Bytes(values); len(rest) > 0; {
-			n := min(piece, len(rest))
-			if _, err := f.Write(rest[:n]); err != nil {
-				return err
-			}
-			rest = rest[n:]
-		}
-	}
-	if err := f.Sync(); err != nil {
+	err := b.inPieces(func(piece []byte) error {
+		_, err := f.Write(piece)
 		return err
+	})
+	if err == nil {
+		err = f.Sync()
 	}
-	return f.Close()
+	return errors.Join(err, f.Close())
 }
 
 // reads returns a restore and its bounds, from the disk and from the page cache.
@@ -221,9 +224,8 @@ func (b *checkpointBench) reads() []*bench.Timed {
 	}
 	for _, from := range []string{"from the disk", "from the cache"} {
 		before := func() {
-			if _, err := vfs.Forget(b.file); err != nil && b.err == nil {
-				b.err = err
-			}
+			_, err := vfs.Forget(b.file)
+			b.note(err)
 		}
 		if from == "from the cache" {
 			before = nil
@@ -231,30 +233,9 @@ func (b *checkpointBench) reads() []*bench.Timed {
 			continue
 		}
 		read := b.operation("read", "disk", from, before, b.read)
-		restore := b.operation("restore", kernels.Best().Name(), from, before, func() error {
-			return ckpt.Restore(b.ctx, vfs.OS{}, filepath.Join(b.dir, "restored"), b.saved, b.layout, b.model.Range, b.model.Place)
-		})
+		restore := b.operation("restore", kernels.Best().Name(), from, before, b.restore)
 		restore.Bound = read.At
 		all = append(all, read, restore)
 	}
 	return all
-}
-
-// read reads as many bytes as the model has, from its segment into its memory.
-func (b *checkpointBench) read() error {
-	f, err := os.Open(b.file)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // opened for reading only, so no data can be lost
-	for _, values := range [][]float32{b.model.Params, b.model.State[0]} {
-		for rest := kernels.Bytes(values); len(rest) > 0; {
-			n := min(piece, len(rest))
-			if _, err := io.ReadFull(f, rest[:n]); err != nil {
-				return err
-			}
-			rest = rest[n:]
-		}
-	}
-	return nil
 }

@@ -215,6 +215,8 @@ var mistakes = []mistake{
 	{"worker-auto-control", exitConfig, "worker --model qp --index auto --control ."},
 	{"tls-one-place", exitConfig, "worker --index auto --model qp --tls one/worker/3"},
 	{"worker-etcd", exitConfig, "worker --model qp --index 0 --etcd 10.0.0.1"},
+	{"bench-store-folder", exitUsage, "bench checkpoint --store checkpoints"},
+	{"bench-store-check", exitUsage, "bench checkpoint --store s3://bucket/prefix --check"},
 	{"bench-format", exitUsage, "bench train --format xml"},
 	{"bench-goals-gpu", exitUsage, "bench kernels --device cuda --goals"},
 	{"bench-local-seeds", exitUsage, "bench local --seeds 0"},

@@ -27,6 +27,9 @@ func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	if said := must(t, "checkpoint", "list", store+"/"+filepath.Base(dir)); !strings.Contains(said, "00000000000000000300") {
 		t.Errorf("what is kept there: %s", said)
 	}
+	if said := must(t, "bench", "checkpoint", "--store", store, "--sizes", "1", "--rounds", "1"); !strings.Contains(said, "restore") {
+		t.Errorf("bench checkpoint: %s", said)
+	}
 	keeper.signal(syscall.SIGTERM)
 	if r := keeper.wait(); r.status != exitDone {
 		t.Errorf("the memory ended with status %d: %s", r.status, r.stderr)

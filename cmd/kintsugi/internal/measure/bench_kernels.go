@@ -112,12 +112,12 @@ const measuredTable = "OPERATION\tDEVICE\tVARIANT\tDTYPE\tK\tTHREADS\tVALUES\tSE
 
 // measuredLine formats a row of bench kernels, and of similar measurements.
 func measuredLine(r bench.Row) (text, benchfmt string) {
-	text = fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.3g (%.3g–%.3g)\t%.1f", r.Name, r.Device, r.Variant, r.DType, r.K, r.Threads,
+	text = fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.3g (%.3g–%.3g)\t%.3g", r.Name, r.Device, r.Variant, r.DType, r.K, r.Threads,
 		r.Elements, r.Seconds, r.SecondsLow, r.SecondsHigh, r.GBPerS)
 	benchfmt = fmt.Sprintf("%s/variant=%s/dtype=%s/k=%d/device=%s/threads=%d/values=%d 1 %.0f ns/op %.3f GB/s", benchName(r.Name),
 		benchValue(r.Variant), benchValue(r.DType), r.K, r.Device, r.Threads, r.Elements, r.Seconds*1e9, r.GBPerS)
 	if r.BoundGBPerS > 0 {
-		text += fmt.Sprintf("\t%.1f\t%.2f", r.BoundGBPerS, r.Fraction)
+		text += fmt.Sprintf("\t%.3g\t%.2f", r.BoundGBPerS, r.Fraction)
 		benchfmt += fmt.Sprintf(" %.4f of-bound", r.Fraction)
 	} else {
 		text += "\t\t"
