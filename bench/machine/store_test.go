@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"context"
+	"errors"
 	"io"
 	"maps"
 	"slices"
@@ -12,6 +14,14 @@ import (
 func TestStoreMeasuresWhatItRemoves(t *testing.T) {
 	memory := new(object.Mem)
 	in := object.NewFS(t.Context(), memory, object.DefaultRetries())
+	begun, interrupt := context.WithCancel(t.Context())
+	counted := &counting{FS: in, at: 3, then: interrupt}
+	if _, err := Store(begun, counted, "runs/7", CheckpointConfig{Sizes: []int{1 << 20}, Rounds: 2, Progress: io.Discard}); !errors.Is(err, context.Canceled) {
+		t.Errorf("it was interrupted and says %v", err)
+	}
+	if left := slices.Collect(maps.Keys(memory.Objects())); len(left) > 0 {
+		t.Errorf("interrupted, it leaves %v", left)
+	}
 	rows, err := Store(t.Context(), in, "runs/7", CheckpointConfig{Sizes: []int{1 << 20}, Rounds: 2, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
@@ -31,4 +41,18 @@ func TestStoreMeasuresWhatItRemoves(t *testing.T) {
 	if left := slices.Collect(maps.Keys(memory.Objects())); len(left) > 0 {
 		t.Errorf("it leaves %v", left)
 	}
+}
+
+// counting is a store that calls then when its at-th file is published.
+type counting struct {
+	*object.FS
+	at   int
+	then func()
+}
+
+func (c *counting) Publish(name string, content []byte) error {
+	if c.at--; c.at == 0 {
+		c.then()
+	}
+	return c.FS.Publish(name, content)
 }

@@ -60,7 +60,7 @@ func benchCheckpointCommand() *cobra.Command {
 
 // inStore measures a store, after it has been tried whether a run could use it.
 func inStore(ctx context.Context, store string, cfg machine.CheckpointConfig) ([]bench.Row, error) {
-	at, err := job.OpenPlace(ctx, store, nil)
+	at, err := job.OpenPlace(context.WithoutCancel(ctx), store, nil) // what was written is removed after an interrupt too
 	if err != nil {
 		return nil, err
 	}
