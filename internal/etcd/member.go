@@ -1,9 +1,11 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,30 +122,32 @@ func (c *Client) parseMembers(kvs []*mvccpb.KeyValue) []Member {
 			members = append(members, m)
 		}
 	}
-	slices.SortFunc(members, func(a, b Member) int { return int(int64(a.Index) - int64(b.Index)) })
+	slices.SortFunc(members, byIndex)
 	return members
 }
 
+func byIndex(a, b Member) int { return cmp.Compare(a.Index, b.Index) }
+
 // WatchMembers returns a channel with the list of all members of a kind, by index: immediately, and
 // again after each change. The channel holds only the newest list. A member that left and came back
-// in between is recognised by its incarnation or by Since. The receiver owns the list. The channel
-// is closed when ctx ends.
+// in between is recognised by its incarnation or by Since. The receiver owns the list, but for the
+// bytes of the values, which later lists have too. The channel is closed when ctx ends.
 func (c *Client) WatchMembers(ctx context.Context, k Kind) <-chan []Member {
 	out := newLatest[[]Member]()
-	present := make(map[string]*mvccpb.KeyValue)
-	send := func() {
-		kvs := make([]*mvccpb.KeyValue, 0, len(present))
-		for _, kv := range present {
-			kvs = append(kvs, kv)
+	present := make(map[string]Member)
+	put := func(kv *mvccpb.KeyValue) {
+		delete(present, string(kv.Key))
+		if m, ok := c.parseMember(kv); ok {
+			present[string(kv.Key)] = m
 		}
-		out.send(c.parseMembers(kvs))
 	}
+	send := func() { out.send(slices.SortedFunc(maps.Values(present), byIndex)) }
 	go func() {
 		defer close(out)
 		c.follow(ctx, "member/"+string(k)+"/", true, func(kvs []*mvccpb.KeyValue) {
 			clear(present)
 			for _, kv := range kvs {
-				present[string(kv.Key)] = kv
+				put(kv)
 			}
 			send()
 		}, func(events []*clientv3.Event) {
@@ -151,7 +155,7 @@ func (c *Client) WatchMembers(ctx context.Context, k Kind) <-chan []Member {
 				if e.Type == clientv3.EventTypeDelete {
 					delete(present, string(e.Kv.Key))
 				} else {
-					present[string(e.Kv.Key)] = e.Kv
+					put(e.Kv)
 				}
 			}
 			send()
