@@ -117,10 +117,12 @@ class DDP:
             # (pytorch/pytorch#135712).
             TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
         )
-        killed = processes.until(lambda: p.poll() is not None, steps.Reader(f"{log}.1"), kill_at)
+        # Both processes take each step. The other one may log its last one after the victim is dead.
+        victim = steps.Reader(f"{log}.1")
+        killed = processes.until(lambda: p.poll() is not None, victim, kill_at)
         if p.returncode:
             processes.fail(f"torchrun ended with status {p.returncode}")
-        return Run(steps.Reader(f"{log}.0").read().steps, killed)  # both processes take each step
+        return Run(victim.read().steps, killed)
 
 
 class TorchFT:
@@ -202,8 +204,8 @@ def measure(system, a, kill_at, victim):
 
 
 def shown(values, form=".2f"):
-    most = f" (at most {max(values):{form}})" if max(values) != min(values) else ""
-    return f"{statistics.median(values):{form}}{most}"
+    span = f" ({min(values):{form}} to {max(values):{form}})" if max(values) != min(values) else ""
+    return f"{statistics.median(values):{form}}{span}"
 
 
 def main():
