@@ -5,14 +5,17 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
+
+// alive are the workers whose processes are alive.
+type alive = map[kintsugi.Slot]kintsugi.Incarnation
 
 // The first step waits for a worker that is alive, as long as the grace says, and not for one that
 // is dead. If nobody knows, it waits for all.
 func TestTheFirstStepWaitsForThoseWhoLive(t *testing.T) {
 	const grace = 5 * time.Second
+	now := time.Unix(0, 0)
 	for name, c := range map[string]struct {
 		view  kintsugi.ViewNumber
 		there alive // nil: not known
@@ -27,15 +30,25 @@ func TestTheFirstStepWaitsForThoseWhoLive(t *testing.T) {
 		"nobody is there who could be waited for": {2, alive{}, 0, true},
 		"the other one has not come yet":          {1, alive{0: 1}, 0, false},
 	} {
-		x := conducting(t, conductor.Config{View: c.view, StartGrace: grace})
-		x.hello(0, 1)
-		x.push(0, 1, 0)
-		if c.there != nil {
-			x.There(x.now, c.there)
+		x, err := conductor.New(conductor.Config{Line: 1, View: c.view, Fence: 5, Shards: 1, Slots: 2, Steps: 100, StartGrace: grace}, now)
+		if err != nil {
+			t.Fatal(err)
 		}
-		x.Tick(x.now.Add(c.after))
-		if decided := x.decided(); decided != c.want {
-			t.Errorf("%s: a step is decided: %v, want %v", name, decided, c.want)
+		x.ShardConnected(0)
+		x.HandleReplica(now, kintsugi.Taken{Fence: 5})
+		if err := x.HandleHello(now, hello(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		known(x, now, 1, 1)
+		ticket := gradientOf(0, 0)
+		ticket.Views[0] = c.view
+		x.HandleTicket(now, ticket)
+		if c.there != nil {
+			x.There(now, c.there)
+		}
+		x.Tick(now.Add(c.after))
+		if decided := sent[kintsugi.Commit](x); (len(decided) == 1) != c.want {
+			t.Errorf("%s: decided is %+v, want a step: %v", name, decided, c.want)
 		}
 	}
 }
@@ -44,6 +57,7 @@ func TestTheFirstStepWaitsForThoseWhoLive(t *testing.T) {
 // process is dead, whichever of the two is heard first.
 func TestNoStepWaitsForTheConnectionOfTheDead(t *testing.T) {
 	const grace = time.Second
+	now := time.Unix(0, 0)
 	for name, c := range map[string]struct {
 		before, after []alive // the news before the connection breaks, and after it
 		late          time.Duration
@@ -60,72 +74,25 @@ func TestNoStepWaitsForTheConnectionOfTheDead(t *testing.T) {
 		"the news is of an earlier life":             {nil, []alive{{0: 1, 1: 2}}, 0, false},
 		"the news is of the death of an earlier one": {[]alive{{0: 1, 1: 2}}, []alive{{0: 1}}, 0, false},
 	} {
-		x := conducting(t, conductor.Config{View: 2, LeaveGrace: grace})
-		x.hello(0, 1)
-		x.hello(1, 3)
+		x := inRun(t, now, conductor.Config{Shards: 1, Slots: 2, Steps: 100, LeaveGrace: grace}, kintsugi.Taken{})
+		if err := x.HandleHello(now, hello(1, 3)); err != nil {
+			t.Fatal(err)
+		}
+		known(x, now, 1, 3)
 		for _, a := range c.before {
-			x.There(x.now, a)
+			x.There(now, a)
 		}
-		x.push(0, 1, 0)
-		if x.decided() {
-			t.Fatalf("%s: a step does not wait for a connected worker", name)
+		x.HandleTicket(now, gradientOf(0, 0))
+		if decided := sent[kintsugi.Commit](x); len(decided) > 0 {
+			t.Fatalf("%s: a step does not wait for a connected worker: %+v", name, decided)
 		}
-		x.WorkerGone(x.now, 1, 3)
+		x.WorkerGone(now, 1, 3)
 		for _, a := range c.after {
-			x.There(x.now, a)
+			x.There(now, a)
 		}
-		x.Tick(x.now.Add(c.late))
-		if decided := x.decided(); decided != c.want {
-			t.Errorf("%s: a step is decided: %v, want %v", name, decided, c.want)
-		}
-	}
-}
-
-type alive = map[kintsugi.Slot]kintsugi.Incarnation
-
-// conducted is the conductor of a run of two workers with one shard, which answers at once.
-type conducted struct {
-	*conductor.Conductor
-	t       *testing.T
-	now     time.Time
-	changes uint64
-	view    kintsugi.ViewNumber
-}
-
-func conducting(t *testing.T, cfg conductor.Config) *conducted {
-	t.Helper()
-	cfg.Line, cfg.Fence, cfg.Shards, cfg.Slots, cfg.Steps, cfg.Consistency = 2, 5, 1, 2, 100, agg.Config{Lead: kintsugi.Infinite}
-	now := time.Unix(0, 0)
-	x, err := conductor.New(cfg, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.ShardConnected(0)
-	x.HandleReplica(now, kintsugi.Taken{Fence: 5})
-	return &conducted{Conductor: x, t: t, now: now, view: cfg.View}
-}
-
-func (x *conducted) hello(slot kintsugi.Slot, inc kintsugi.Incarnation) {
-	x.t.Helper()
-	if err := x.HandleHello(x.now, kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 2, Slot: slot, Incarnation: inc}); err != nil {
-		x.t.Fatal(err)
-	}
-	x.changes++
-	x.HandleReplica(x.now, kintsugi.MembersKnown{Fence: 5, Change: x.changes})
-}
-
-func (x *conducted) push(slot kintsugi.Slot, inc kintsugi.Incarnation, sequence uint32) {
-	x.HandleTicket(x.now, kintsugi.Ticket{
-		Push: kintsugi.PushID{Line: 2, Slot: slot, Incarnation: inc, Sequence: sequence}, Views: []kintsugi.ViewNumber{x.view}, Examples: 8,
-	})
-}
-
-// decided reports whether a step has been decided since the last call.
-func (x *conducted) decided() bool {
-	for _, m := range x.Ready().ToShards {
-		if _, is := m.Message.(kintsugi.Commit); is {
-			return true
+		x.Tick(now.Add(c.late))
+		if decided := sent[kintsugi.Commit](x); (len(decided) == 1) != c.want {
+			t.Errorf("%s: decided is %+v, want a step: %v", name, decided, c.want)
 		}
 	}
-	return false
 }
