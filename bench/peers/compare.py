@@ -3,7 +3,7 @@
 
     pip install torch torchft-nightly
     python3 bench/peers/compare.py                      # a small network
-    python3 bench/peers/compare.py --net gpt2 --steps 40 --kills 1 --every 8
+    python3 bench/peers/compare.py --net gpt2 --steps 40 --kills 1 --every 8 --rounds 1
 
 Each system trains the same network on CPUs, with one thread for each worker, and everything on this host. It is measured
 without failures, and then while a process is killed (SIGKILL) several times and started again at once. The systems take
@@ -160,6 +160,8 @@ class TorchFT:
 
 
 class Kintsugi:
+    """Kintsugi on this machine, with two servers. train kills what its faults say, and starts it again."""
+
     def __init__(self, a, name, victims, *flags):
         self.a, self.name, self.victims, self.flags = a, name, victims, flags
 
@@ -220,7 +222,11 @@ def main():
     a = p.parse_args()
     if not shutil.which("torchft_lighthouse"):
         sys.exit("compare.py: torchft is not installed: pip install torch torchft-nightly, and have its programs on PATH")
+    if not shutil.which(a.kintsugi):
+        sys.exit(f"compare.py: there is no {a.kintsugi}: make build, or say where it is with --kintsugi")
     kill_at = [a.steps * (i + 1) // (a.kills + 1) // a.every * a.every + a.every // 2 for i in range(a.kills)]  # between two checkpoints
+    if sorted(set(kill_at)) != kill_at or kill_at and kill_at[-1] >= a.steps:
+        p.error(f"{a.steps} steps with a checkpoint every {a.every} have no room for {a.kills} kills: more steps, or fewer of the others")
     chosen = [s for s in systems(a) if s.name.startswith(a.only)]
     runs = {}
     for n in range(a.rounds):

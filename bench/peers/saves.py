@@ -98,6 +98,8 @@ def main():
     p.add_argument("--dir", default=tempfile.gettempdir(), help="folder on the disk to measure")
     p.add_argument("--kintsugi", default=os.path.join(HERE, "..", "..", "bin", "kintsugi"))
     a = p.parse_args()
+    if not shutil.which(a.kintsugi):
+        sys.exit(f"saves.py: there is no {a.kintsugi}: make build, or say where it is with --kintsugi")
     values = a.mib << 18  # of float32
     state = {f"tensor{i}": torch.rand(values // 16) for i in range(16)}
     took, says = {"torch.save, fsync": [], "distributed checkpoint": [], "kintsugi": []}, {"kintsugi": kintsugi_flipped(a)}

@@ -12,10 +12,10 @@ func TestWhatADeathCostIsReadFromLogs(t *testing.T) {
 		t.Skipf("it runs Python, which is not here: install python3: %v", err)
 	}
 	b, err := exec.Command("python3", "-B", "-c", `
-import os, tempfile
+import os, sys
 import compare, steps
 
-path = os.path.join(tempfile.mkdtemp(), "log")
+path = os.path.join(sys.argv[1], "log")
 reader = steps.Reader(path)
 assert not reader.read().steps, "there is a log before it is written"
 log = steps.Log(path)
@@ -35,7 +35,7 @@ assert compare.Run(taken, []).rate == 5 / 6, compare.Run(taken, []).rate
 # Nothing is taken back, and nobody is missed.
 kill = compare.Kill([(0.0, 1, 2), (1.0, 2, 2)], 0.5)
 assert (kill.next, kill.lost, kill.whole) == (0.5, 0, 0.5), vars(kill)
-`).CombinedOutput()
+`, t.TempDir()).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, b)
 	}
