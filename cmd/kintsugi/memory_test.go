@@ -1,7 +1,9 @@
 package main
 
 import (
+	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,5 +35,23 @@ func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	keeper.signal(syscall.SIGTERM)
 	if r := keeper.wait(); r.status != exitDone {
 		t.Errorf("the memory ended with status %d: %s", r.status, r.stderr)
+	}
+}
+
+// A measurement of a store that is interrupted leaves nothing there.
+func TestAnInterruptedMeasurementLeavesNothingInTheStore(t *testing.T) {
+	t.Parallel()
+	keeper := object.NewKeeper(1 << 30)
+	server := httptest.NewServer(keeper)
+	defer server.Close()
+	store := object.MemoryScheme + server.Listener.Addr().String() + "/runs"
+	p := start(t, "bench", "checkpoint", "--store", store, "--sizes", "8", "--rounds", "65536")
+	for objects := 0; objects < 4 && p.patience.Err() == nil; _, objects = keeper.Used() {
+		runtime.Gosched() // it has begun to measure once there is more than the checkpoint to restore
+	}
+	p.signal(syscall.SIGINT)
+	r := p.wait()
+	if _, left := keeper.Used(); r.status != exitFailed || left > 0 {
+		t.Errorf("it ends with status %d and leaves %d objects: %s", r.status, left, r.stderr)
 	}
 }

@@ -3,6 +3,9 @@ package measure
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -58,9 +61,10 @@ func benchCheckpointCommand() *cobra.Command {
 	return cmd
 }
 
-// inStore measures a store, after it has been tried whether a run could use it.
+// inStore measures a store, after it has been tried whether a run could use it. An interrupt ends
+// that, and what was written is removed nevertheless. A second one ends the process at once.
 func inStore(ctx context.Context, store string, cfg machine.CheckpointConfig) ([]bench.Row, error) {
-	at, err := job.OpenPlace(context.WithoutCancel(ctx), store, nil) // what was written is removed after an interrupt too
+	at, err := job.OpenPlace(ctx, store, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,5 +75,8 @@ func inStore(ctx context.Context, store string, cfg machine.CheckpointConfig) ([
 	if err := at.Probe(); err != nil {
 		return nil, err
 	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // and not that of the store's requests
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
 	return machine.Store(ctx, in, at.Dir, cfg)
 }

@@ -110,14 +110,22 @@ func (b *benchKernels) measured(cmd *cobra.Command) (machine.KernelsConfig, erro
 
 const measuredTable = "OPERATION\tDEVICE\tVARIANT\tDTYPE\tK\tTHREADS\tVALUES\tSECONDS (QUARTILES)\tGB/S\tBOUND\tFRACTION\tFASTER (QUARTILES)\tTHAN\tITS BYTES"
 
+// gbPerS formats a rate. Disks and memory have some GB/s, stores on a network less than one.
+func gbPerS(rate float64) string {
+	if rate < 1 {
+		return fmt.Sprintf("%.3f", rate)
+	}
+	return fmt.Sprintf("%.1f", rate)
+}
+
 // measuredLine formats a row of bench kernels, and of similar measurements.
 func measuredLine(r bench.Row) (text, benchfmt string) {
-	text = fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.3g (%.3g–%.3g)\t%.3g", r.Name, r.Device, r.Variant, r.DType, r.K, r.Threads,
-		r.Elements, r.Seconds, r.SecondsLow, r.SecondsHigh, r.GBPerS)
+	text = fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.3g (%.3g–%.3g)\t%s", r.Name, r.Device, r.Variant, r.DType, r.K, r.Threads,
+		r.Elements, r.Seconds, r.SecondsLow, r.SecondsHigh, gbPerS(r.GBPerS))
 	benchfmt = fmt.Sprintf("%s/variant=%s/dtype=%s/k=%d/device=%s/threads=%d/values=%d 1 %.0f ns/op %.3f GB/s", benchName(r.Name),
 		benchValue(r.Variant), benchValue(r.DType), r.K, r.Device, r.Threads, r.Elements, r.Seconds*1e9, r.GBPerS)
 	if r.BoundGBPerS > 0 {
-		text += fmt.Sprintf("\t%.3g\t%.2f", r.BoundGBPerS, r.Fraction)
+		text += fmt.Sprintf("\t%s\t%.2f", gbPerS(r.BoundGBPerS), r.Fraction)
 		benchfmt += fmt.Sprintf(" %.4f of-bound", r.Fraction)
 	} else {
 		text += "\t\t"
