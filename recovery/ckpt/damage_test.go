@@ -94,9 +94,11 @@ func TestVerifyNoticesFilesThatGrewShrankOrWent(t *testing.T) {
 			if err := fsys.Edit(name, edit); err != nil {
 				t.Fatal(err)
 			}
-			if r := mustVerify(t, fsys); len(r.Damage) == 0 {
+			r := mustVerify(t, fsys)
+			if len(r.Damage) == 0 {
 				t.Errorf("%s %s: not noticed", name, what)
 			}
+			sameFromAfar(t, fsys, r)
 		}
 		if strings.Contains(name, "/"+runDir+"/") || strings.Contains(name, "0011-") && strings.Contains(name, "/"+shardDir+"/") {
 			continue // nothing names it: without it the checkpoint would never have been published
@@ -105,9 +107,11 @@ func TestVerifyNoticesFilesThatGrewShrankOrWent(t *testing.T) {
 		if err := fsys.Remove(name); err != nil {
 			t.Fatal(err)
 		}
-		if r := mustVerify(t, fsys); len(r.Damage) == 0 {
+		r := mustVerify(t, fsys)
+		if len(r.Damage) == 0 {
 			t.Errorf("%s is gone: not noticed", name)
 		}
+		sameFromAfar(t, fsys, r)
 	}
 }
 

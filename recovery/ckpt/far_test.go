@@ -102,6 +102,17 @@ func TestARestoreFromAfarDoesNotWaitForEachAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		verify := func(fsys vfs.FS) func() error {
+			return func() error {
+				r, err := Verify(t.Context(), fsys, testDir, nil)
+				if err == nil && len(r.Damage) > 0 {
+					err = r.Damage[0]
+				}
+				return err
+			}
+		}
+		took("a check of all by one request after the other", time.Hour, verify(struct{ vfs.FS }{fsys}))
+		took("a check of all", saves*farTrip+bytes*time.Second/(3*farRate), verify(fsys))
 		got = model(t, layout, kintsugi.RuleSGD, 2)
 		running := func(fsys vfs.FS) func() error {
 			return func() error {

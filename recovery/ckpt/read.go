@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"path"
 	"slices"
-	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
@@ -15,13 +13,14 @@ import (
 
 // reader reads chunks from segments.
 type reader struct {
-	fs     vfs.FS
-	dir    string
+	parts  partReader
 	layout *kintsugi.Layout
 	place  Place
 	chains map[kintsugi.ChunkID]*chain // values that need several records
+}
 
-	buffers [][]byte // of windows, which are used again
+func newReader(fsys vfs.FS, dir string, layout *kintsugi.Layout, place Place) *reader {
+	return &reader{parts: partReader{fs: fsys, dir: dir}, layout: layout, place: place}
 }
 
 // read places the chunks of list, which it sorts. It calls bad for each chunk that cannot be read.
@@ -30,137 +29,55 @@ func (r *reader) read(ctx context.Context, list []located, bad func(located, err
 	slices.SortFunc(list, func(a, b located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.Offset, b.Offset))
 	})
-	workers, bytes := atOnce(r.fs)
-	windows := r.split(list, bytes)
-	ahead := workers + 2 // so that a worker has a window to read while others wait to be verified
-	if len(windows) == 1 {
-		workers, ahead = 0, 0
-	}
-	r.buffers = append(r.buffers, make([][]byte, max(0, ahead+1-len(r.buffers)))...)
-	free := make(chan []byte, len(r.buffers)) // one for each window that is read and not verified yet, so nobody waits for one
-	for _, b := range r.buffers {
-		free <- b
-	}
-	defer func() {
-		for i := range r.buffers {
-			select {
-			case r.buffers[i] = <-free:
-			default:
-				r.buffers[i] = nil // it is still a window's, which an error has left
-			}
-		}
-		for _, w := range windows {
-			w.from.close()
-		}
-	}()
-	for i := range inOrder(len(windows), workers, ahead, func(i int) struct{} {
-		windows[i].fill(r, <-free)
-		return struct{}{}
-	}) {
+	_, most := atOnce(r.parts.fs)
+	windows, parts := split(list, most)
+	for i, p := range r.parts.each(parts) {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		w := &windows[i]
-		if err := r.window(*w, bad); err != nil {
+		if err := r.window(p, windows[i], bad); err != nil {
 			return err
-		}
-		free <- w.buffer
-		w.buffer = nil
-		if i == len(windows)-1 || w.from != windows[i+1].from {
-			w.from.close()
 		}
 	}
 	return nil
 }
 
-// source is a segment that is read.
-type source struct {
-	file string // relative to the checkpoint's directory
-
-	first  atomic.Bool   // somebody opens it
-	opened chan struct{} // closed when f and err are set
-	f      vfs.File
-	err    error
-}
-
-// open opens the segment for the first who calls it; the others wait.
-func (s *source) open(r *reader) (vfs.File, error) {
-	if s.first.CompareAndSwap(false, true) {
-		s.f, s.err = r.fs.Open(path.Join(r.dir, s.file))
-		close(s.opened)
-	}
-	<-s.opened
-	return s.f, s.err
-}
-
-// close closes a segment that nobody reads any more. It may be called again.
-func (s *source) close() {
-	if s.f != nil {
-		_ = s.f.Close() // opened for reading only: nothing can be lost
-		s.f = nil
-	}
-}
-
-// window is a part of a segment that is read at once: chunks that lie one after the other.
-type window struct {
-	from   *source
-	list   []located
-	buffer []byte
-	err    error // of the read
-}
-
-// split cuts sorted chunks into windows of up to so many bytes, or one chunk.
-func (r *reader) split(list []located, most int) []window {
-	var windows []window
+// split cuts sorted chunks into windows of up to so many bytes, or one chunk. A window has chunks that
+// lie one after the other; it is read as one part.
+func split(list []located, most int) (windows [][]located, parts []part) {
 	from := &source{}
 	for len(list) > 0 {
 		if list[0].file != from.file {
-			from = &source{file: list[0].file, opened: make(chan struct{})}
+			from = newSource(list[0].file)
 		}
 		n, bytes := 1, list[0].Bytes
 		for n < len(list) && list[n].file == from.file && list[n].Offset == list[0].Offset+bytes && bytes+list[n].Bytes <= int64(most) {
 			bytes += list[n].Bytes
 			n++
 		}
-		windows = append(windows, window{from: from, list: list[:n]})
+		windows = append(windows, list[:n])
+		parts = append(parts, part{from: from, offset: list[0].Offset, bytes: int(bytes)})
 		list = list[n:]
 	}
-	return windows
-}
-
-// bytes returns the length of a window.
-func (w *window) bytes() int {
-	last := w.list[len(w.list)-1]
-	return int(last.Offset + last.Bytes - w.list[0].Offset)
-}
-
-// fill reads a window into a buffer, which it enlarges if necessary.
-func (w *window) fill(r *reader, buffer []byte) {
-	f, err := w.from.open(r)
-	if err != nil {
-		w.buffer, w.err = buffer, err
-		return
-	}
-	n := w.bytes()
-	w.buffer = slices.Grow(buffer[:0], n)[:n]
-	w.err = readFull(f, w.buffer, w.list[0].Offset)
+	return windows, parts
 }
 
 // window verifies and places the chunks of a window.
-func (r *reader) window(w window, bad func(located, error) error) error {
-	if w.err != nil && w.from.err == nil && len(w.list) > 1 {
-		for i := range w.list { // one at a time, to find out which of them can be read
-			one := window{from: w.from, list: w.list[i : i+1]}
-			one.fill(r, w.buffer)
-			if err := r.window(one, bad); err != nil {
+func (r *reader) window(p *part, list []located, bad func(located, error) error) error {
+	if p.err != nil && p.from.err == nil && len(list) > 1 {
+		for i, l := range list { // one at a time, to find out which of them can be read
+			one := part{from: p.from, offset: l.Offset, bytes: int(l.Bytes)}
+			one.fill(r.parts.fs, r.parts.dir, p.buffer)
+			p.buffer = one.buffer
+			if err := r.window(&one, list[i:i+1], bad); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	rest := w.buffer
-	for _, l := range w.list {
-		wrong := unreadable(l.file, l.Offset, w.err)
+	rest := p.buffer
+	for _, l := range list {
+		wrong := unreadable(l.file, l.Offset, p.err)
 		if wrong == nil {
 			var err error
 			if wrong, err = r.decode(l, rest[:l.Bytes]); err != nil {

@@ -90,7 +90,7 @@ func restore(ctx context.Context, fsys vfs.FS, dir string, m *RunManifest, layou
 	if len(list) != int(want.Hi-want.Lo) {
 		return damaged(m.Name(), -1, "it holds %d of the chunks [%d, %d)", len(list), want.Lo, want.Hi)
 	}
-	r := reader{fs: fsys, dir: dir, layout: layout, place: place}
+	r := newReader(fsys, dir, layout, place)
 	return r.read(ctx, list, func(_ located, err error) error { return err })
 }
 
@@ -135,7 +135,7 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 	if err != nil {
 		return report, err
 	}
-	r := reader{fs: fsys, dir: dir, layout: layout, place: place}
+	r := newReader(fsys, dir, layout, place)
 	ids := make([]kintsugi.ChunkID, 0, len(saved)) // still to be placed
 	for id := want.Lo; id < want.Hi; id++ {
 		ids = append(ids, id)

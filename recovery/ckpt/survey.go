@@ -81,7 +81,7 @@ func (s *survey) moved(ctx context.Context, a, b value) (float64, error) {
 		v  value
 		to []float32
 	}{{a, x}, {b, y}} {
-		r := reader{fs: s.fs, dir: s.dir, layout: s.layout, place: func(ChunkInfo) (Arrays, error) { return Arrays{Params: v.to}, nil }}
+		r := newReader(s.fs, s.dir, s.layout, func(ChunkInfo) (Arrays, error) { return Arrays{Params: v.to}, nil })
 		if err := r.values(ctx, []value{v.v}, func(_ located, err error) error { return err }); err != nil {
 			return 0, err
 		}

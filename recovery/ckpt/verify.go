@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -102,13 +104,8 @@ func (v *verifier) verify(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, use := range v.segments {
-		v.total += use.bytes
-	}
-	for _, file := range slices.Sorted(maps.Keys(v.segments)) {
-		if err := v.readSegment(ctx, file, v.segments[file]); err != nil {
-			return err
-		}
+	if err := v.readSegments(ctx); err != nil {
+		return err
 	}
 	v.conclude()
 	return v.findUnpublished()
@@ -119,19 +116,44 @@ func (v *verifier) readClaims() error {
 	if err != nil {
 		return err
 	}
-	for _, line := range owners.claims {
-		file := path.Join(lineDir, claimName(line))
-		b, err := readAll(v.fs, v.dir, file, maxClaim)
+	files := make([]string, len(owners.claims))
+	for i, line := range owners.claims {
+		files[i] = path.Join(lineDir, claimName(line))
+	}
+	for i, r := range v.readWhole(files, maxClaim) {
+		err := r.err
 		if err == nil {
-			v.report.Files++
-			v.report.Bytes += int64(len(b))
-			_, err = decodeClaim(file, b)
+			_, err = decodeClaim(files[i], r.content)
 		}
-		if err := v.note(file, err); err != nil {
+		if err := v.note(files[i], err); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// wholeRead is what came of reading a file.
+type wholeRead struct {
+	content []byte
+	err     error
+}
+
+// readWhole reads files of up to so many bytes, and counts them.
+func (v *verifier) readWhole(files []string, most int64) iter.Seq2[int, wholeRead] {
+	return func(yield func(int, wholeRead) bool) {
+		for i, r := range askEach(v.fs, len(files), func(i int) (r wholeRead) {
+			r.content, r.err = readAll(v.fs, v.dir, files[i], most)
+			return r
+		}) {
+			if r.err == nil {
+				v.report.Files++
+				v.report.Bytes += int64(len(r.content))
+			}
+			if !yield(i, r) {
+				return
+			}
+		}
+	}
 }
 
 func (v *verifier) readRuns() error {
@@ -139,13 +161,11 @@ func (v *verifier) readRuns() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		b, err := readAll(v.fs, v.dir, name, maxManifest)
+	for i, r := range v.readWhole(names, maxManifest) {
+		name, err := names[i], r.err
 		var m *RunManifest
 		if err == nil {
-			v.report.Files++
-			v.report.Bytes += int64(len(b))
-			m, err = decodeRun(name, b)
+			m, err = decodeRun(name, r.content)
 		}
 		if err := v.note(name, err); err != nil {
 			return err
@@ -164,16 +184,18 @@ func (v *verifier) readShards() error {
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		file := path.Join(shardDir, n.shard())
-		m, ref, err := ReadShard(v.fs, v.dir, file)
-		if err := v.note(file, err); err != nil {
+	files := make([]string, len(names))
+	for i, n := range names {
+		files[i] = path.Join(shardDir, n.shard())
+	}
+	for i, r := range readShards(v.fs, v.dir, files) {
+		if err := v.note(files[i], r.err); err != nil {
 			return err
 		}
-		if m != nil {
+		if r.m != nil {
 			v.report.Files++
-			v.report.Bytes += ref.Bytes
-			v.shards[file], v.sums[file] = m, ref
+			v.report.Bytes += r.ref.Bytes
+			v.shards[files[i]], v.sums[files[i]] = r.m, r.ref
 		}
 	}
 	return nil
@@ -232,10 +254,64 @@ func (v *verifier) findSegments() error {
 	return nil
 }
 
+// readSegments checks all segments.
+func (v *verifier) readSegments(ctx context.Context) error {
+	files := slices.Sorted(maps.Keys(v.segments))
+	segments := make([]segment, 0, len(files))
+	var parts []part
+	reads, most := atOnce(v.fs)
+	for i, s := range askEach(v.fs, len(files), func(i int) (s segment) {
+		s.info, s.err = v.fs.Stat(path.Join(v.dir, files[i]))
+		return s
+	}) {
+		s.file, s.use = files[i], v.segments[files[i]]
+		v.total += s.use.bytes
+		s.from, s.first = newSource(s.file), len(parts)
+		if bytes := min(s.info.Size, s.use.bytes); s.err == nil && !s.info.Directory && reads > 1 {
+			for at := int64(0); at < bytes; at += int64(most) {
+				parts = append(parts, part{from: s.from, offset: at, bytes: int(min(bytes-at, int64(most)))})
+			}
+		}
+		s.end = len(parts)
+		segments = append(segments, s)
+	}
+	reader := partReader{fs: v.fs, dir: v.dir}
+	next, stop := iter.Pull2(reader.each(parts))
+	defer stop()
+	read := 0 // parts
+	for _, s := range segments {
+		for ; read < s.first; read++ {
+			next() // that damage made useless
+		}
+		s.next = func() (*part, bool) {
+			if read == s.end {
+				return nil, false
+			}
+			read++
+			_, p, ok := next()
+			return p, ok
+		}
+		if err := v.readSegment(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// segment is a segment that is checked.
+type segment struct {
+	file       string
+	use        *segmentUse
+	info       vfs.Info
+	err        error // of asking for info
+	from       *source
+	first, end int                  // its parts, if the file system is far away
+	next       func() (*part, bool) // returns these
+}
+
 // readSegment checks all records of a segment, whether a manifest still names them or not.
-func (v *verifier) readSegment(ctx context.Context, file string, use *segmentUse) error {
-	name := path.Join(v.dir, file)
-	info, err := v.fs.Stat(name)
+func (v *verifier) readSegment(ctx context.Context, s segment) error {
+	file, use, info, err := s.file, s.use, s.info, s.err
 	if err == nil && (info.Directory || info.Size != use.bytes) {
 		err = damaged(file, min(info.Size, use.bytes), "%d bytes (directory: %t), its manifest says %d", info.Size, info.Directory, use.bytes)
 		if info.Directory {
@@ -249,11 +325,16 @@ func (v *verifier) readSegment(ctx context.Context, file string, use *segmentUse
 	if err != nil {
 		return v.note(file, unreadable(file, -1, err))
 	}
-	f, err := v.fs.Open(name)
+	opened, err := s.from.open(v.fs, v.dir)
 	if err != nil {
 		return v.note(file, unreadable(file, -1, err))
 	}
-	defer f.Close() // opened for reading only: nothing can be lost
+	f := io.ReaderAt(opened)
+	if s.first < s.end {
+		f = &ascending{f: opened, next: s.next} // who reads ahead closes it
+	} else {
+		defer s.from.close()
+	}
 	v.report.Files++
 	v.report.Bytes += info.Size
 	if err := v.note(file, checkSegmentHeader(f, file, use)); err != nil {
@@ -287,7 +368,7 @@ func (v *verifier) layout(f Fingerprint) *kintsugi.Layout {
 	return layout
 }
 
-func checkSegmentHeader(f vfs.File, file string, use *segmentUse) error {
+func checkSegmentHeader(f io.ReaderAt, file string, use *segmentUse) error {
 	var b [headerBytes]byte
 	if err := readFull(f, b[:], 0); err != nil {
 		return unreadable(file, 0, err)
@@ -308,7 +389,7 @@ func checkSegmentHeader(f vfs.File, file string, use *segmentUse) error {
 // walk is the state of a check of all records of one segment.
 type walk struct {
 	v      *verifier
-	f      vfs.File
+	f      io.ReaderAt
 	file   string
 	use    *segmentUse
 	layout *kintsugi.Layout
