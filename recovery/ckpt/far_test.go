@@ -2,12 +2,14 @@ package ckpt
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
@@ -125,6 +127,13 @@ func TestARestoreFromAfarDoesNotWaitForEachAnswer(t *testing.T) {
 		if !same(got, saved) {
 			t.Error("it has other bits")
 		}
+		took("a survey", saves*farTrip, func() error {
+			states, skipped, err := Survey(t.Context(), fsys, testDir, layout, kernels.Host.SquaredDistance)
+			if moved := slices.ContainsFunc(states, func(s ChunkState) bool { return s.Before != nil }); err == nil && (!moved || len(skipped) > 0) {
+				t.Errorf("it has found %v", skipped)
+			}
+			return err
+		})
 		took("a compaction", saves*farTrip, func() error {
 			report, err := Compact(fsys, testDir, Retention{})
 			if err == nil && len(report.Removed) < saves-DefaultKeep {

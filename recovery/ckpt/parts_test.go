@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"syscall"
@@ -133,6 +134,32 @@ func sameFromAfar(t testing.TB, fsys vfs.FS, want Report) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("in %d parts of %d bytes at once: %+v, want %+v", far.reads, far.bytes, got, want)
+		}
+	}
+}
+
+// A survey that has memory for one chunk finds what one finds that reads all at once.
+func TestASurveyInBatchesFindsTheSame(t *testing.T) {
+	fsys := vfs.NewMem()
+	layout, _ := damagedRun(t, fsys)
+	distance := func(a, b []float32) (float64, error) { // a number, whatever the values are
+		return float64(math.Float32bits(a[0])) + math.Pi*float64(math.Float32bits(b[0])), nil
+	}
+	for _, name := range fsys.Walk(testDir) {
+		info, err := fsys.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lo := int64(0); lo < info.Size; lo += 97 {
+			s := survey{fs: sick{FS: fsys, name: name, lo: lo, hi: lo + 1}, dir: testDir, layout: layout, distance: distance}
+			wantStates, wantSkipped, err := Survey(t.Context(), s.fs, testDir, layout, distance)
+			if err != nil {
+				t.Fatal(err)
+			}
+			states, skipped, err := s.survey(t.Context())
+			if err != nil || !reflect.DeepEqual(states, wantStates) || !reflect.DeepEqual(skipped, wantSkipped) {
+				t.Fatalf("%s without the byte at %d: %+v, %v, %v; want %+v, %v", name, lo, states, skipped, err, wantStates, wantSkipped)
+			}
 		}
 	}
 }

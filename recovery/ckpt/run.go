@@ -262,6 +262,25 @@ func Read(fsys vfs.FS, dir, name string) (*RunManifest, error) {
 	return m, err
 }
 
+// ReadEach yields what Read returns for each name, in that order. If the file system is far away, it
+// reads several at once, and some that nobody asks for if the loop ends early.
+func ReadEach(fsys vfs.FS, dir string, names []string) iter.Seq2[*RunManifest, error] {
+	type read struct {
+		m   *RunManifest
+		err error
+	}
+	return func(yield func(*RunManifest, error) bool) {
+		for _, r := range askEach(fsys, len(names), func(i int) (r read) {
+			r.m, r.err = Read(fsys, dir, names[i])
+			return r
+		}) {
+			if !yield(r.m, r.err) {
+				return
+			}
+		}
+	}
+}
+
 // readRun is Read, and also returns the shard manifests.
 func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, error) {
 	if _, ok := parseIn(runDir, name); !ok {

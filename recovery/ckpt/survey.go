@@ -32,14 +32,39 @@ type ChunkState struct {
 // from the one before, as measured by distance. If distance is nil, Moved is 0 and no values are
 // read. Damaged values count as missing; skipped lists the damage.
 func Survey(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layout, distance func(a, b []float32) (float64, error)) (states []ChunkState, skipped []error, err error) {
-	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
-	saved, skipped, err := savedValues(fsys, dir, Lines{Last: ^kintsugi.Line(0)}, layout, all)
-	if err != nil {
+	s := survey{fs: fsys, dir: dir, layout: layout, distance: distance, most: surveyBytes}
+	if states, skipped, err = s.survey(ctx); err != nil {
 		return nil, skipped, fmt.Errorf("survey %s: %w", dir, err)
 	}
-	s := survey{fs: fsys, dir: dir, layout: layout, distance: distance}
+	return states, skipped, nil
+}
+
+type survey struct {
+	fs       vfs.FS
+	dir      string
+	layout   *kintsugi.Layout
+	distance func(a, b []float32) (float64, error)
+	most     int    // bytes of values in memory, but for one chunk
+	moves    []move // by chunk, ascending
+}
+
+// surveyBytes is how much a survey reads with several requests under way before it waits for the last
+// of them.
+const surveyBytes = 64 << 20
+
+// move is the two newest values of a chunk.
+type move struct{ to, from value }
+
+func (m move) chunk() kintsugi.ChunkID { return m.to[0].Chunk }
+
+func (s *survey) survey(ctx context.Context) (states []ChunkState, skipped []error, err error) {
+	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(s.layout.Chunks))}
+	saved, skipped, err := savedValues(s.fs, s.dir, Lines{Last: ^kintsugi.Line(0)}, s.layout, all)
+	if err != nil {
+		return nil, skipped, err
+	}
 	for id, values := range saved {
-		state := ChunkState{Chunk: kintsugi.ChunkID(id), Tensor: layout.Chunks[id].Tensor}
+		state := ChunkState{Chunk: kintsugi.ChunkID(id), Tensor: s.layout.Chunks[id].Tensor}
 		if len(values) > 0 {
 			newest := values[0].last()
 			state.Line, state.Step, state.Records = newest.line, newest.Step, len(values[0])
@@ -50,41 +75,70 @@ func Survey(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layou
 		for _, v := range values {
 			if last := v.last(); last.Step != state.Step || last.line != state.Line {
 				state.Before = &last.Step
-				if state.Moved, err = s.moved(ctx, values[0], v); errors.Is(err, kintsugi.ErrCorrupt) {
-					skipped, state.Before = append(skipped, err), nil
-				} else if err != nil {
-					return nil, skipped, fmt.Errorf("survey %s: %w", dir, err)
-				}
+				s.moves = append(s.moves, move{to: values[0], from: v})
 				break
 			}
 		}
 		states = append(states, state)
 	}
-	return states, skipped, nil
-}
-
-type survey struct {
-	fs       vfs.FS
-	dir      string
-	layout   *kintsugi.Layout
-	distance func(a, b []float32) (float64, error)
-}
-
-// moved returns the distance between two values of one chunk.
-func (s *survey) moved(ctx context.Context, a, b value) (float64, error) {
 	if s.distance == nil {
-		return 0, nil
+		return states, skipped, nil
 	}
-	n := s.layout.Chunks[a[0].Chunk].Len()
-	x, y := make([]float32, n), make([]float32, n)
-	for _, v := range []struct {
-		v  value
-		to []float32
-	}{{a, x}, {b, y}} {
-		r := newReader(s.fs, s.dir, s.layout, func(ChunkInfo) (Arrays, error) { return Arrays{Params: v.to}, nil })
-		if err := r.values(ctx, []value{v.v}, func(_ located, err error) error { return err }); err != nil {
-			return 0, err
+	damage, err := s.measure(ctx, states)
+	return states, append(skipped, damage...), err
+}
+
+// measure sets Moved of all chunks that have moved, and takes Before from those of which a value is
+// damaged.
+func (s *survey) measure(ctx context.Context, states []ChunkState) (damage []error, err error) {
+	for rest := s.moves; len(rest) > 0; {
+		n, bytes := 0, 0
+		for ; n < len(rest) && (n == 0 || bytes < s.most); n++ {
+			bytes += 2 * 4 * s.layout.Chunks[rest[n].chunk()].Len()
+		}
+		to, from, wrong, err := s.read(ctx, rest[:n])
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range rest[:n] {
+			id := m.chunk()
+			if err := wrong[id]; err != nil {
+				damage, states[id].Before = append(damage, err), nil
+			} else if states[id].Moved, err = s.distance(to[id], from[id]); err != nil {
+				return nil, err
+			}
+		}
+		rest = rest[n:]
+	}
+	return damage, nil
+}
+
+// read returns both values of some chunks, or what is wrong with one of them.
+func (s *survey) read(ctx context.Context, moves []move) (to, from map[kintsugi.ChunkID][]float32, wrong map[kintsugi.ChunkID]error, err error) {
+	to, from, wrong = map[kintsugi.ChunkID][]float32{}, map[kintsugi.ChunkID][]float32{}, map[kintsugi.ChunkID]error{}
+	newest, before := make([]value, len(moves)), make([]value, len(moves))
+	for i, m := range moves {
+		newest[i], before[i] = m.to, m.from
+	}
+	for _, side := range []struct {
+		list   []value
+		params map[kintsugi.ChunkID][]float32
+	}{{newest, to}, {before, from}} {
+		r := newReader(s.fs, s.dir, s.layout, func(info ChunkInfo) (Arrays, error) {
+			side.params[info.Chunk] = make([]float32, info.Values)
+			return Arrays{Params: side.params[info.Chunk]}, nil
+		})
+		if err := r.values(ctx, side.list, func(l located, err error) error {
+			if !errors.Is(err, kintsugi.ErrCorrupt) {
+				return err
+			}
+			if wrong[l.Chunk] == nil {
+				wrong[l.Chunk] = err
+			}
+			return nil
+		}); err != nil {
+			return nil, nil, nil, err
 		}
 	}
-	return s.distance(x, y)
+	return to, from, wrong, nil
 }

@@ -51,8 +51,7 @@ func chosen(p job.Place, c choice) ([]*ckpt.RunManifest, error) {
 		return nil, err
 	}
 	var all, found []*ckpt.RunManifest
-	for _, name := range names {
-		m, err := ckpt.Read(p.FS, p.Dir, name)
+	for m, err := range ckpt.ReadEach(p.FS, p.Dir, names) {
 		switch {
 		case errors.Is(err, kintsugi.ErrCorrupt):
 			continue

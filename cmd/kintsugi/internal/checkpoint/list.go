@@ -39,8 +39,10 @@ func listCheckpoints(cmd *cobra.Command, path string) error {
 	} else {
 		fmt.Fprintln(t, "STEP\tLINE\tSHARDS\tMODEL\tCREATED\tMANIFEST")
 	}
-	for _, name := range names {
-		m, err := ckpt.Read(at.FS, at.Dir, name)
+	next := 0
+	for m, err := range ckpt.ReadEach(at.FS, at.Dir, names) {
+		name := names[next]
+		next++
 		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
 			return err
 		}
