@@ -39,7 +39,8 @@
 // # Sizes
 //
 // Save and Restore hold three or four buffers of a megabyte or two, whatever the size of the shard:
-// one is written or read while another is encoded or verified. Disk use is bounded. Compact keeps
+// one is written or read while another is encoded or verified. From an object store, Restore and
+// Verify hold eleven of 4 MiB, as eight requests are under way. Disk use is bounded. Compact keeps
 // the newest n full checkpoints (2 by default) and the newest values of each shard, and removes
 // whole segments.
 //

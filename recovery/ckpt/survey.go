@@ -30,7 +30,8 @@ type ChunkState struct {
 
 // Survey says, for each chunk, which values are saved on any line, and how far the newest value is
 // from the one before, as measured by distance. If distance is nil, Moved is 0 and no values are
-// read. Damaged values count as missing; skipped lists the damage.
+// read. Damaged values count as missing; skipped lists the damage. It holds up to 64 MiB of values, and
+// one chunk.
 func Survey(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layout, distance func(a, b []float32) (float64, error)) (states []ChunkState, skipped []error, err error) {
 	s := survey{fs: fsys, dir: dir, layout: layout, distance: distance, most: surveyBytes}
 	if states, skipped, err = s.survey(ctx); err != nil {
