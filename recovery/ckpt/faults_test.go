@@ -278,31 +278,29 @@ func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 }
 
 // A disk that refuses once while a directory is repaired says nothing about its files. None of them
-// is put aside because of it.
+// is put aside because of it: the next repair brings back what one that nothing disturbed does.
 func TestADiskThatRefusesDuringARepairLosesNothing(t *testing.T) {
-	for n := 0; ; n += stride() {
-		mem := vfs.NewMem()
-		layout, models := damagedRun(t, mem)
-		breakSome(t, func(name string, f func([]byte) []byte) {
-			if err := mem.Edit(name, f); err != nil {
-				t.Fatal(err)
+	t.Parallel()
+	for _, folders := range [][]string{foldersOfFiles, {shardDir}, {runDir, shardDir}} {
+		want := repairedUndisturbed(t, folders)
+		for n := 0; ; n += stride() {
+			mem, layout, models := brokenRun(t, folders)
+			before := stateOf(t, mem, layout, models)
+			disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EACCES))
+			_, err := Repair(context.Background(), disk, testDir, RepairConfig{Now: repairTime})
+			if disk.Operations() <= n {
+				if n < 30 {
+					t.Fatalf("a repair did %d operations: the test tests nothing", n)
+				}
+				break
 			}
-		}, mem.Walk(testDir))
-		before := stateOf(t, mem, layout, models)
-		disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EACCES))
-		_, err := Repair(context.Background(), disk, testDir, RepairConfig{Now: repairTime})
-		if disk.Operations() <= n {
-			if n < 30 {
-				t.Errorf("%d operations: the test tests nothing", n)
+			if err != nil && !errors.Is(err, syscall.EACCES) {
+				t.Fatalf("operation %d is refused: %v", n, err)
 			}
-			return
+			what := fmt.Sprintf("%v damaged, operation %d is refused", folders, n)
+			stateOf(t, mem, layout, models).atLeast(t, what, before)
+			checkRepaired(t, what, mem, layout, models)
+			stateOf(t, mem, layout, models).atLeast(t, what+", and it is repaired again", want)
 		}
-		if err != nil && !errors.Is(err, syscall.EACCES) {
-			t.Fatalf("operation %d is refused: %v", n, err)
-		}
-		what := fmt.Sprintf("operation %d is refused", n)
-		stateOf(t, mem, layout, models).atLeast(t, what, before)
-		checkRepaired(t, what, mem, layout, models)
-		stateOf(t, mem, layout, models).atLeast(t, what+", and it is repaired again", before)
 	}
 }

@@ -183,28 +183,32 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 		return nil, false, err
 	}
 	defer f.Close() // opened for reading only: nothing can be lost
-	var head [headerBytes]byte
-	if err := readFull(f, head[:], 0); err != nil {
+	h, err := readSegmentHeader(f, file)
+	if errors.Is(err, kintsugi.ErrCorrupt) {
 		return nil, false, nil
 	}
-	h, err := parseSegmentHeader(head[:])
-	if err != nil || h.Name != name {
-		return nil, false, nil
+	if err != nil {
+		return nil, false, err
 	}
 	m = &ShardManifest{
 		Format: shardFormat, Version: plainVersion, Line: name.Line, Step: name.Step, Fence: name.Fence, Shard: name.Shard, Attempt: name.Attempt,
 		Fingerprint: Fingerprint(h.Fingerprint), Lo: h.Range.Lo, Hi: h.Range.Hi, Segments: []Segment{{File: file, Bytes: info.Size}},
 	}
 	whole = true
+	var buffer []byte
 	for pos := int64(headerBytes); pos < info.Size; {
 		if err := context.Cause(ctx); err != nil {
 			return nil, false, err
 		}
-		b, record, err := readRecord(f, pos)
-		if err != nil || record.Line != name.Line || record.Step != name.Step {
+		b, record, err := readRecord(f, file, pos, buffer)
+		if errors.Is(err, kintsugi.ErrCorrupt) {
 			whole = false // what follows cannot be found without its length
 			break
 		}
+		if err != nil {
+			return nil, false, err
+		}
+		buffer = b
 		switch err := checkRecord(b, record); {
 		case err == nil && record.Increment: // only the manifest knew what it is added to
 		case err == nil:
@@ -219,21 +223,4 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 		return nil, false, nil
 	}
 	return m, whole, nil
-}
-
-// readRecord reads the record at an offset; its header must be right.
-func readRecord(f vfs.File, pos int64) ([]byte, recordHeader, error) {
-	var header [headerBytes]byte
-	if err := readFull(f, header[:], pos); err != nil {
-		return nil, recordHeader{}, err
-	}
-	h, err := parseRecordHeader(header[:])
-	if err == nil && h.Offset != pos {
-		err = errors.New("the record was written elsewhere")
-	}
-	if err != nil {
-		return nil, h, err
-	}
-	b := make([]byte, h.bytes())
-	return b, h, readFull(f, b, pos)
 }

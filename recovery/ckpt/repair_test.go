@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -261,38 +262,64 @@ func TestRepairOfManyDamagedFiles(t *testing.T) {
 	}
 }
 
-// breakSome damages a segment, a shard manifest and a run manifest.
-func breakSome(t testing.TB, edit func(name string, f func([]byte) []byte), names []string) {
-	done := map[string]bool{}
-	for _, name := range slices.Backward(names) {
-		folder := strings.Split(strings.TrimPrefix(name, testDir+"/"), "/")[0]
-		if !done[folder] {
-			done[folder] = true
-			edit(name, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+// foldersOfFiles are those of a run's files.
+var foldersOfFiles = []string{runDir, shardDir, segmentDir}
+
+// breakLast damages, by edit, the last of the names in each folder.
+func breakLast(t testing.TB, names []string, edit func(name string, f func([]byte) []byte), folders []string) {
+	t.Helper()
+	for _, folder := range folders {
+		last := ""
+		for _, name := range names {
+			if path.Dir(name) == inDir(folder) {
+				last = max(last, name)
+			}
+		}
+		if last == "" {
+			t.Fatalf("%s is empty: %q", folder, names)
+		}
+		edit(last, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+	}
+}
+
+// brokenRun is a damagedRun with damage to the last file of each folder.
+func brokenRun(t testing.TB, folders []string) (*vfs.Mem, *kintsugi.Layout, map[kintsugi.Step]*Flat) {
+	t.Helper()
+	mem := vfs.NewMem()
+	layout, models := damagedRun(t, mem)
+	for _, dir := range foldersOfFiles {
+		if err := mem.SyncDir(inDir(dir)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if len(done) != 3 {
-		t.Fatalf("damaged %v", done)
+	mem = mem.Crash(nil) // everything is on the disk
+	breakLast(t, mem.Walk(testDir), func(name string, f func([]byte) []byte) {
+		if err := mem.Edit(name, f); err != nil {
+			t.Fatal(err)
+		}
+	}, folders)
+	return mem, layout, models
+}
+
+// repairedUndisturbed is what a repair that nothing disturbs makes of a brokenRun.
+func repairedUndisturbed(t testing.TB, folders []string) state {
+	t.Helper()
+	mem, layout, models := brokenRun(t, folders)
+	before := stateOf(t, mem, layout, models)
+	if _, err := Repair(context.Background(), mem, testDir, RepairConfig{Now: repairTime}); err != nil {
+		t.Fatal(err)
 	}
+	s := stateOf(t, mem, layout, models)
+	s.atLeast(t, "undisturbed", before)
+	return s
 }
 
 func TestACrashDuringARepairLosesNothing(t *testing.T) {
 	race.Skip(t)
 	t.Parallel()
+	want := repairedUndisturbed(t, foldersOfFiles)
 	for n := 0; ; n += stride() {
-		mem := vfs.NewMem()
-		layout, models := damagedRun(t, mem)
-		for _, dir := range []string{runDir, shardDir, segmentDir} {
-			if err := mem.SyncDir(inDir(dir)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		mem = mem.Crash(nil) // everything is on the disk
-		breakSome(t, func(name string, f func([]byte) []byte) {
-			if err := mem.Edit(name, f); err != nil {
-				t.Fatal(err)
-			}
-		}, mem.Walk(testDir))
+		mem, layout, models := brokenRun(t, foldersOfFiles)
 		before := stateOf(t, mem, layout, models)
 		inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
 		_, err := Repair(context.Background(), inj, testDir, RepairConfig{Now: repairTime})
@@ -302,7 +329,7 @@ func TestACrashDuringARepairLosesNothing(t *testing.T) {
 			t.Fatalf("%s: the newest whole checkpoint is of step %d; it was %d", what, s.newest, before.newest)
 		}
 		checkRepaired(t, what, disk, layout, models)
-		stateOf(t, disk, layout, models).atLeast(t, what, before)
+		stateOf(t, disk, layout, models).atLeast(t, what, want)
 		if err == nil {
 			return
 		}
@@ -310,16 +337,10 @@ func TestACrashDuringARepairLosesNothing(t *testing.T) {
 }
 
 func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
+	want := repairedUndisturbed(t, foldersOfFiles)
 	for _, fault := range []error{syscall.ENOSPC, syscall.EROFS} {
 		for n := 0; ; n += 3 {
-			mem := vfs.NewMem()
-			layout, models := damagedRun(t, mem)
-			breakSome(t, func(name string, f func([]byte) []byte) {
-				if err := mem.Edit(name, f); err != nil {
-					t.Fatal(err)
-				}
-			}, mem.Walk(testDir))
-			before := stateOf(t, mem, layout, models)
+			mem, layout, models := brokenRun(t, foldersOfFiles)
 			writes := 0
 			inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault {
 				if !slices.Contains([]vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpLink, vfs.OpRename, vfs.OpSync}, op.Kind) {
@@ -335,7 +356,7 @@ func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
 				t.Fatalf("after %d writes: %v; want %v", n, err, fault)
 			}
 			checkRepaired(t, fmt.Sprintf("%v after %d writes", fault, n), mem, layout, models)
-			stateOf(t, mem, layout, models).atLeast(t, "again", before)
+			stateOf(t, mem, layout, models).atLeast(t, "again", want)
 			if err == nil {
 				break
 			}
@@ -345,13 +366,13 @@ func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
 
 func TestRepairInAnObjectStore(t *testing.T) {
 	t.Parallel()
+	want := repairedUndisturbed(t, foldersOfFiles)
 	for n := 0; ; n += 2 * stride() {
 		mem := &object.Mem{}
 		layout, models := damagedRun(t, objectFS(t, mem))
-		breakSome(t, func(name string, f func([]byte) []byte) {
+		breakLast(t, slices.Collect(maps.Keys(mem.Objects())), func(name string, f func([]byte) []byte) {
 			mem.Put(name, f(slices.Clone(mem.Objects()[name])))
-		}, slices.Sorted(maps.Keys(mem.Objects())))
-		before := stateOf(t, objectFS(t, mem), layout, models)
+		}, foldersOfFiles)
 		net := &network{Store: mem, choose: func(i int) (bool, error) {
 			if i < n {
 				return true, nil
@@ -366,7 +387,7 @@ func TestRepairInAnObjectStore(t *testing.T) {
 		if r := mustVerify(t, after); len(r.Damage) > 0 {
 			t.Fatalf("crash at request %d: %v", n, r.Damage)
 		}
-		stateOf(t, after, layout, models).atLeast(t, fmt.Sprintf("crash at request %d", n), before)
+		stateOf(t, after, layout, models).atLeast(t, fmt.Sprintf("crash at request %d", n), want)
 		if err == nil {
 			return
 		}

@@ -369,21 +369,11 @@ func (v *verifier) layout(f Fingerprint) *kintsugi.Layout {
 }
 
 func checkSegmentHeader(f io.ReaderAt, file string, use *segmentUse) error {
-	var b [headerBytes]byte
-	if err := readFull(f, b[:], 0); err != nil {
-		return unreadable(file, 0, err)
+	h, err := readSegmentHeader(f, file)
+	if err == nil && h.Fingerprint != uint64(use.fingerprint) {
+		err = misplaced(file, h)
 	}
-	h, err := parseSegmentHeader(b[:])
-	if v, ok := errors.AsType[versionError](err); ok {
-		return newer(file, int(v), FormatVersion)
-	}
-	if err != nil {
-		return damaged(file, 0, "%w", err)
-	}
-	if want, _ := parseIn(segmentDir, file); h.Name != want || h.Fingerprint != uint64(use.fingerprint) {
-		return damaged(file, 0, "this is the header of %s/%s with fingerprint %016x", segmentDir, h.Name.shard(), h.Fingerprint)
-	}
-	return nil
+	return err
 }
 
 // walk is the state of a check of all records of one segment.
@@ -407,7 +397,8 @@ func (w *walk) record(pos int64) (after int64, err error) {
 		}
 		w.next = w.next[1:]
 	}
-	b, h, err := w.read(pos)
+	b, h, err := readRecord(w.f, w.file, pos, w.v.buffer)
+	w.v.buffer = b
 	if err != nil {
 		after = w.use.bytes
 		chunk := int64(-1)
@@ -444,34 +435,6 @@ func (w *walk) record(pos int64) (after int64, err error) {
 		}
 	}
 	return pos + int64(h.bytes()), nil
-}
-
-// read returns the bytes and the header of the record at pos.
-func (w *walk) read(pos int64) ([]byte, recordHeader, error) {
-	var header [headerBytes]byte
-	if err := readFull(w.f, header[:], pos); err != nil {
-		return nil, recordHeader{}, unreadable(w.file, pos, err)
-	}
-	h, err := parseRecordHeader(header[:])
-	if v, ok := errors.AsType[versionError](err); ok {
-		return nil, h, newer(w.file, int(v), FormatVersion)
-	}
-	if err == nil && h.Offset != pos {
-		err = fmt.Errorf("the record there was written at offset %d", h.Offset)
-	}
-	if name, _ := parseIn(segmentDir, w.file); err == nil && (h.Line != name.Line || h.Step != name.Step) {
-		err = fmt.Errorf("the record there is of line %d step %d", h.Line, h.Step)
-	}
-	if err != nil {
-		return nil, h, damaged(w.file, pos, "%w", err)
-	}
-	w.v.buffer = slices.Grow(w.v.buffer[:0], h.bytes())
-	b := w.v.buffer[:h.bytes()]
-	copy(b, header[:])
-	if err := readFull(w.f, b[headerBytes:], pos+headerBytes); err != nil {
-		return nil, h, unreadable(w.file, pos, err)
-	}
-	return b, h, nil
 }
 
 // note records damage of a chunk, with the tensor's name if that is known.
