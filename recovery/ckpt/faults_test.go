@@ -281,10 +281,10 @@ func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 // is put aside because of it: the next repair brings back what one that nothing disturbed does.
 func TestADiskThatRefusesDuringARepairLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, folders := range [][]string{foldersOfFiles, {shardDir}, {runDir, shardDir}} {
-		want := repairedUndisturbed(t, folders)
+	for _, places := range breaks {
+		want := repairedUndisturbed(t, places)
 		for n := 0; ; n += stride() {
-			mem, layout, models := brokenRun(t, folders)
+			mem, layout, models := brokenRun(t, places)
 			before := stateOf(t, mem, layout, models)
 			disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EACCES))
 			_, err := Repair(context.Background(), disk, testDir, RepairConfig{Now: repairTime})
@@ -297,7 +297,7 @@ func TestADiskThatRefusesDuringARepairLosesNothing(t *testing.T) {
 			if err != nil && !errors.Is(err, syscall.EACCES) {
 				t.Fatalf("operation %d is refused: %v", n, err)
 			}
-			what := fmt.Sprintf("%v damaged, operation %d is refused", folders, n)
+			what := fmt.Sprintf("%v damaged, operation %d is refused", places, n)
 			stateOf(t, mem, layout, models).atLeast(t, what, before)
 			checkRepaired(t, what, mem, layout, models)
 			stateOf(t, mem, layout, models).atLeast(t, what+", and it is repaired again", want)

@@ -20,7 +20,7 @@ func (r *repairer) quarantine(file string) error {
 		return err
 	}
 	for i := 0; ; i++ { // Rename replaces files, and nothing may be lost
-		to := path.Join(r.dir, quarantineDir, fmt.Sprintf("%s.%d", strings.ReplaceAll(file, "/", "-"), i))
+		to := path.Join(r.dir, quarantineDir, quarantined(file, i))
 		_, err := r.fs.Stat(to)
 		if err == nil {
 			continue
@@ -40,8 +40,32 @@ func (r *repairer) quarantine(file string) error {
 	}
 }
 
+// quarantined returns the name in the quarantine of a file DIR/NAME that may be there several times.
+func quarantined(file string, i int) string {
+	return fmt.Sprintf("%s.%d", strings.ReplaceAll(file, "/", "-"), i)
+}
+
+// lostBefore returns the names of the run manifests that lie in the quarantine. A repair that ended
+// after it had put them there, and before it published others in their place, left only that trace
+// of them.
+func (r *repairer) lostBefore() ([]fileName, error) {
+	return listNames(r.fs, r.dir, quarantineDir, func(name string) (fileName, bool) {
+		name, number, _ := strings.Cut(name, ".")
+		file, ok := strings.CutPrefix(name, runDir+"-")
+		if !ok || strings.Trim(number, "0123456789") != "" {
+			return fileName{}, false
+		}
+		return parseIn(runDir, path.Join(runDir, file))
+	})
+}
+
 // putAway moves damaged files to the quarantine: manifests before the files that they name.
 func (r *repairer) putAway(context.Context) error {
+	lost, err := r.lostBefore()
+	if err != nil {
+		return err
+	}
+	r.lost = lost
 	for i, m := range r.v.runs {
 		file := r.v.report.Checkpoints[i].Name
 		whole := m != nil && len(r.v.wrong[file]) == 0
@@ -58,7 +82,7 @@ func (r *repairer) putAway(context.Context) error {
 			continue
 		}
 		if name, ok := parseIn(runDir, file); ok {
-			r.lost = append(r.lost, &RunManifest{Line: name.Line, Step: name.Step, Fence: name.Fence})
+			r.lost = append(r.lost, name)
 		}
 		if err := r.quarantine(file); err != nil {
 			return err
@@ -97,6 +121,10 @@ func (r *repairer) publishRuns(context.Context) error {
 	if err != nil {
 		return err
 	}
+	whole, err := listNames(r.fs, r.dir, runDir, parseRunName) // what was not has been put away
+	if err != nil {
+		return err
+	}
 	type version struct {
 		line kintsugi.Line
 		step kintsugi.Step
@@ -124,13 +152,14 @@ func (r *repairer) publishRuns(context.Context) error {
 		for _, s := range shards {
 			name.Fence = max(name.Fence, s.Fence)
 		}
+		sameStep := func(n fileName) bool { return n.Line == at.line && n.Step == at.step }
 		wanted := newest.before(name)
-		for _, m := range r.lost {
-			if m.Line == at.line && m.Step == at.step {
-				wanted, name.Fence = true, max(name.Fence, m.Fence)
+		for _, n := range r.lost {
+			if sameStep(n) {
+				wanted, name.Fence = true, max(name.Fence, n.Fence)
 			}
 		}
-		if !wanted {
+		if !wanted || slices.ContainsFunc(whole, sameStep) {
 			continue
 		}
 		if err := r.publishRun(name, slices.Collect(maps.Values(shards))); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// quarantineDir is where Repair puts damaged files. Nothing reads it.
+// quarantineDir is where Repair puts damaged files. Nothing reads them; Repair looks for the names of
+// manifests there.
 const quarantineDir = "quarantine"
 
 // RepairConfig says what Repair cannot know.
@@ -52,7 +53,8 @@ type RepairReport struct {
 //     manifest is damaged, or if the step is newer than the newest whole checkpoint and had no
 //     manifest.
 //
-// After a crash, every whole checkpoint is still whole; call Repair again.
+// After an error or a crash, every whole checkpoint is still whole. Call Repair again: it brings back
+// what one that nothing had disturbed does.
 func Repair(ctx context.Context, fsys vfs.FS, dir string, c RepairConfig) (RepairReport, error) {
 	r := repairer{
 		fs: fsys, dir: dir, cfg: c,
@@ -85,7 +87,7 @@ type repairer struct {
 	replaced map[string]fileName // by bad segment: the new segment with its whole values
 	moved    map[located]located // by value in a bad segment: the same value in a new one
 	attempts map[fileName]uint32 // by name without attempt: the next free attempt
-	lost     []*RunManifest      // those that cannot be read any more, with what their names say
+	lost     []fileName          // of run manifests that were damaged, now or in a repair before
 }
 
 func (r *repairer) repair(ctx context.Context) error {

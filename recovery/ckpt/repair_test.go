@@ -46,6 +46,7 @@ func damagedRun(t testing.TB, fsys vfs.FS) (*kintsugi.Layout, map[kintsugi.Step]
 // state is what can be restored from a directory.
 type state struct {
 	newest  kintsugi.Step   // step of the newest complete checkpoint; 0: none
+	whole   []kintsugi.Step // steps of all complete checkpoints, descending
 	running []kintsugi.Step // by chunk: the step of its newest intact value; 0: none
 }
 
@@ -65,8 +66,7 @@ func stateOf(t testing.TB, fsys vfs.FS, layout *kintsugi.Layout, models map[kint
 			if !same(got, models[m.Step]) {
 				t.Fatalf("%s restores to other values than were saved", name)
 			}
-			s.newest = m.Step
-			break
+			s.newest, s.whole = max(s.newest, m.Step), append(s.whole, m.Step)
 		}
 	}
 	flat, err := NewFlat(layout, all, kintsugi.RuleMomentum)
@@ -90,6 +90,11 @@ func (s state) atLeast(t testing.TB, what string, before state) {
 	t.Helper()
 	if s.newest < before.newest {
 		t.Fatalf("%s: the newest whole checkpoint is of step %d; it was %d", what, s.newest, before.newest)
+	}
+	for _, step := range before.whole {
+		if !slices.Contains(s.whole, step) {
+			t.Fatalf("%s: checkpoints of steps %d are whole; they were %d", what, s.whole, before.whole)
+		}
 	}
 	for id := range s.running {
 		if s.running[id] < before.running[id] {
@@ -146,6 +151,7 @@ func TestRepairKeepsAllThatIsWhole(t *testing.T) {
 	base := vfs.NewMem()
 	layout, models := damagedRun(t, base)
 	whole := stateOf(t, base, layout, models)
+	first := slices.Min(base.Walk(inDir(runDir)))
 	rng := rand.New(rand.NewPCG(1, 2))
 	rounds := 12
 	if testing.Short() {
@@ -182,9 +188,13 @@ func TestRepairKeepsAllThatIsWhole(t *testing.T) {
 				continue
 			}
 			// The segments are intact, so everything can be restored: manifests are written again.
-			// A full save's own bytes come back.
-			stateOf(t, fsys, layout, models).atLeast(t, what, whole)
-			if len(report.Published) == 0 && len(report.Damage) > 0 { // the absence of an old run manifest is not damage
+			// A full save's own bytes come back. The absence of an old run manifest is not damage.
+			want := whole
+			if round == 0 && name == first {
+				want.whole = []kintsugi.Step{whole.newest}
+			}
+			stateOf(t, fsys, layout, models).atLeast(t, what, want)
+			if len(report.Published) == 0 && len(report.Damage) > 0 {
 				t.Fatalf("%s: nothing was published: %+v", what, report)
 			}
 		}
@@ -262,49 +272,61 @@ func TestRepairOfManyDamagedFiles(t *testing.T) {
 	}
 }
 
-// foldersOfFiles are those of a run's files.
-var foldersOfFiles = []string{runDir, shardDir, segmentDir}
+// Places of damage: the last file of each folder of a run, or of those of manifests, or the manifest
+// of its oldest checkpoint.
+var (
+	everywhere = []string{runDir, shardDir, segmentDir}
+	breaks     = [][]string{everywhere, {runDir, shardDir}, {oldest + runDir}}
+)
 
-// breakLast damages, by edit, the last of the names in each folder.
-func breakLast(t testing.TB, names []string, edit func(name string, f func([]byte) []byte), folders []string) {
+// oldest before a folder's name stands for its first file.
+const oldest = "oldest "
+
+// breakAt damages, by edit, that one of the names that each place says.
+func breakAt(t testing.TB, names []string, edit func(name string, f func([]byte) []byte), places []string) {
 	t.Helper()
-	for _, folder := range folders {
-		last := ""
+	for _, place := range places {
+		folder, first := strings.CutPrefix(place, oldest)
+		var in []string
 		for _, name := range names {
 			if path.Dir(name) == inDir(folder) {
-				last = max(last, name)
+				in = append(in, name)
 			}
 		}
-		if last == "" {
-			t.Fatalf("%s is empty: %q", folder, names)
+		if len(in) < 2 {
+			t.Fatalf("%s: there is nothing to damage in %q", place, names)
 		}
-		edit(last, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+		chosen := slices.Max(in)
+		if first {
+			chosen = slices.Min(in)
+		}
+		edit(chosen, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
 	}
 }
 
-// brokenRun is a damagedRun with damage to the last file of each folder.
-func brokenRun(t testing.TB, folders []string) (*vfs.Mem, *kintsugi.Layout, map[kintsugi.Step]*Flat) {
+// brokenRun is a damagedRun with damage in places.
+func brokenRun(t testing.TB, places []string) (*vfs.Mem, *kintsugi.Layout, map[kintsugi.Step]*Flat) {
 	t.Helper()
 	mem := vfs.NewMem()
 	layout, models := damagedRun(t, mem)
-	for _, dir := range foldersOfFiles {
+	for _, dir := range []string{runDir, shardDir, segmentDir} {
 		if err := mem.SyncDir(inDir(dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mem = mem.Crash(nil) // everything is on the disk
-	breakLast(t, mem.Walk(testDir), func(name string, f func([]byte) []byte) {
+	breakAt(t, mem.Walk(testDir), func(name string, f func([]byte) []byte) {
 		if err := mem.Edit(name, f); err != nil {
 			t.Fatal(err)
 		}
-	}, folders)
+	}, places)
 	return mem, layout, models
 }
 
 // repairedUndisturbed is what a repair that nothing disturbs makes of a brokenRun.
-func repairedUndisturbed(t testing.TB, folders []string) state {
+func repairedUndisturbed(t testing.TB, places []string) state {
 	t.Helper()
-	mem, layout, models := brokenRun(t, folders)
+	mem, layout, models := brokenRun(t, places)
 	before := stateOf(t, mem, layout, models)
 	if _, err := Repair(context.Background(), mem, testDir, RepairConfig{Now: repairTime}); err != nil {
 		t.Fatal(err)
@@ -317,30 +339,32 @@ func repairedUndisturbed(t testing.TB, folders []string) state {
 func TestACrashDuringARepairLosesNothing(t *testing.T) {
 	race.Skip(t)
 	t.Parallel()
-	want := repairedUndisturbed(t, foldersOfFiles)
-	for n := 0; ; n += stride() {
-		mem, layout, models := brokenRun(t, foldersOfFiles)
-		before := stateOf(t, mem, layout, models)
-		inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
-		_, err := Repair(context.Background(), inj, testDir, RepairConfig{Now: repairTime})
-		disk := mem.Crash(rand.New(rand.NewPCG(uint64(n), 7)))
-		what := fmt.Sprintf("crash after operation %d", n)
-		if s := stateOf(t, disk, layout, models); s.newest < before.newest {
-			t.Fatalf("%s: the newest whole checkpoint is of step %d; it was %d", what, s.newest, before.newest)
-		}
-		checkRepaired(t, what, disk, layout, models)
-		stateOf(t, disk, layout, models).atLeast(t, what, want)
-		if err == nil {
-			return
+	for _, places := range breaks {
+		want := repairedUndisturbed(t, places)
+		for n := 0; ; n += stride() {
+			mem, layout, models := brokenRun(t, places)
+			before := stateOf(t, mem, layout, models)
+			inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
+			_, err := Repair(context.Background(), inj, testDir, RepairConfig{Now: repairTime})
+			disk := mem.Crash(rand.New(rand.NewPCG(uint64(n), 7)))
+			what := fmt.Sprintf("%v damaged, crash after operation %d", places, n)
+			if s := stateOf(t, disk, layout, models); s.newest < before.newest {
+				t.Fatalf("%s: the newest whole checkpoint is of step %d; it was %d", what, s.newest, before.newest)
+			}
+			checkRepaired(t, what, disk, layout, models)
+			stateOf(t, disk, layout, models).atLeast(t, what, want)
+			if err == nil {
+				break
+			}
 		}
 	}
 }
 
 func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
-	want := repairedUndisturbed(t, foldersOfFiles)
+	want := repairedUndisturbed(t, everywhere)
 	for _, fault := range []error{syscall.ENOSPC, syscall.EROFS} {
 		for n := 0; ; n += 3 {
-			mem, layout, models := brokenRun(t, foldersOfFiles)
+			mem, layout, models := brokenRun(t, everywhere)
 			writes := 0
 			inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault {
 				if !slices.Contains([]vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpLink, vfs.OpRename, vfs.OpSync}, op.Kind) {
@@ -366,13 +390,13 @@ func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
 
 func TestRepairInAnObjectStore(t *testing.T) {
 	t.Parallel()
-	want := repairedUndisturbed(t, foldersOfFiles)
+	want := repairedUndisturbed(t, everywhere)
 	for n := 0; ; n += 2 * stride() {
 		mem := &object.Mem{}
 		layout, models := damagedRun(t, objectFS(t, mem))
-		breakLast(t, slices.Collect(maps.Keys(mem.Objects())), func(name string, f func([]byte) []byte) {
+		breakAt(t, slices.Collect(maps.Keys(mem.Objects())), func(name string, f func([]byte) []byte) {
 			mem.Put(name, f(slices.Clone(mem.Objects()[name])))
-		}, foldersOfFiles)
+		}, everywhere)
 		net := &network{Store: mem, choose: func(i int) (bool, error) {
 			if i < n {
 				return true, nil
