@@ -109,7 +109,16 @@ func (r *repairer) putAway(context.Context) error {
 	return nil
 }
 
-// publishRuns publishes run manifests of steps whose chunks are all there.
+// save is a step of a line, of which shards were saved.
+type save struct {
+	line kintsugi.Line
+	step kintsugi.Step
+}
+
+func (n fileName) save() save { return save{n.Line, n.Step} }
+
+// publishRuns publishes run manifests of steps whose chunks are all there, where one was damaged or
+// there are none as new.
 func (r *repairer) publishRuns(context.Context) error {
 	newest := fileName{}
 	if m, _, err := Newest(r.fs, r.dir); err == nil {
@@ -117,49 +126,29 @@ func (r *repairer) publishRuns(context.Context) error {
 	} else if !errors.Is(err, ErrNoCheckpoint) {
 		return err
 	}
-	names, err := listNames(r.fs, r.dir, shardDir, parseShardName)
+	names, err := listNames(r.fs, r.dir, runDir, parseRunName)
 	if err != nil {
 		return err
 	}
-	whole, err := listNames(r.fs, r.dir, runDir, parseRunName) // what was not has been put away
-	if err != nil {
-		return err
-	}
-	type version struct {
-		line kintsugi.Line
-		step kintsugi.Step
-	}
-	complete := map[version]map[kintsugi.ShardID]*ShardManifest{}
-	files := make([]string, 0, len(names))
+	whole := map[save]bool{} // what was not has been put away
 	for _, n := range names {
-		files = append(files, path.Join(shardDir, n.shard()))
+		whole[n.save()] = true
 	}
-	for i, s := range readShards(r.fs, r.dir, files) { // ascending: the last attempt of the greatest fence stays
-		n, m := names[i], s.m
-		if s.err != nil {
-			return s.err
-		}
-		if m.Complete() {
-			at := version{n.Line, n.Step}
-			if complete[at] == nil {
-				complete[at] = map[kintsugi.ShardID]*ShardManifest{}
-			}
-			complete[at][n.Shard] = m
-		}
+	lost := map[save]kintsugi.Fence{} // the greatest
+	for _, n := range r.lost {
+		lost[n.save()] = max(lost[n.save()], n.Fence)
 	}
-	for at, shards := range complete {
-		name := fileName{Line: at.line, Step: at.step}
+	saves, err := r.fullSaves()
+	if err != nil {
+		return err
+	}
+	for at, shards := range saves {
+		fence, wasLost := lost[at]
+		name := fileName{Line: at.line, Step: at.step, Fence: fence}
 		for _, s := range shards {
 			name.Fence = max(name.Fence, s.Fence)
 		}
-		sameStep := func(n fileName) bool { return n.Line == at.line && n.Step == at.step }
-		wanted := newest.before(name)
-		for _, n := range r.lost {
-			if sameStep(n) {
-				wanted, name.Fence = true, max(name.Fence, n.Fence)
-			}
-		}
-		if !wanted || slices.ContainsFunc(whole, sameStep) {
+		if whole[at] || !wasLost && !newest.before(name) {
 			continue
 		}
 		if err := r.publishRun(name, slices.Collect(maps.Values(shards))); err != nil {
@@ -169,6 +158,34 @@ func (r *repairer) publishRuns(context.Context) error {
 	slices.Sort(r.report.Published)
 	slices.Sort(r.report.Nameless)
 	return nil
+}
+
+// fullSaves returns the manifests of shards that were saved with all their chunks: of each shard that
+// of the last attempt of the greatest fence.
+func (r *repairer) fullSaves() (map[save]map[kintsugi.ShardID]*ShardManifest, error) {
+	names, err := listNames(r.fs, r.dir, shardDir, parseShardName)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]string, 0, len(names))
+	for _, n := range names {
+		files = append(files, path.Join(shardDir, n.shard()))
+	}
+	saves := map[save]map[kintsugi.ShardID]*ShardManifest{}
+	for i, s := range readShards(r.fs, r.dir, files) { // ascending
+		if s.err != nil {
+			return nil, s.err
+		}
+		if !s.m.Complete() {
+			continue
+		}
+		at := names[i].save()
+		if saves[at] == nil {
+			saves[at] = map[kintsugi.ShardID]*ShardManifest{}
+		}
+		saves[at][names[i].Shard] = s.m
+	}
+	return saves, nil
 }
 
 // publishRun publishes a checkpoint of these shards, if they are a whole model that is known.

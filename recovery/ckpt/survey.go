@@ -53,10 +53,14 @@ type survey struct {
 // of them.
 const surveyBytes = 64 << 20
 
-// move is the two newest values of a chunk.
-type move struct{ to, from value }
+// move is the two newest values of a chunk, the newest first.
+type move struct {
+	values [2]value
+	params [2][]float32 // after read
+	wrong  error        // after read: what is damaged of either
+}
 
-func (m move) chunk() kintsugi.ChunkID { return m.to[0].Chunk }
+func (m *move) chunk() kintsugi.ChunkID { return m.values[0][0].Chunk }
 
 func (s *survey) survey(ctx context.Context) (states []ChunkState, skipped []error, err error) {
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(s.layout.Chunks))}
@@ -76,7 +80,7 @@ func (s *survey) survey(ctx context.Context) (states []ChunkState, skipped []err
 		for _, v := range values {
 			if last := v.last(); last.Step != state.Step || last.line != state.Line {
 				state.Before = &last.Step
-				s.moves = append(s.moves, move{to: values[0], from: v})
+				s.moves = append(s.moves, move{values: [2]value{values[0], v}})
 				break
 			}
 		}
@@ -97,49 +101,51 @@ func (s *survey) measure(ctx context.Context, states []ChunkState) (damage []err
 		for ; n < len(rest) && (n == 0 || bytes < s.most); n++ {
 			bytes += 2 * 4 * s.layout.Chunks[rest[n].chunk()].Len()
 		}
-		to, from, wrong, err := s.read(ctx, rest[:n])
-		if err != nil {
+		batch := rest[:n]
+		if err := s.read(ctx, batch); err != nil {
 			return nil, err
 		}
-		for _, m := range rest[:n] {
-			id := m.chunk()
-			if err := wrong[id]; err != nil {
-				damage, states[id].Before = append(damage, err), nil
-			} else if states[id].Moved, err = s.distance(to[id], from[id]); err != nil {
+		for _, m := range batch {
+			state := &states[m.chunk()]
+			if m.wrong != nil {
+				damage, state.Before = append(damage, m.wrong), nil
+			} else if state.Moved, err = s.distance(m.params[0], m.params[1]); err != nil {
 				return nil, err
 			}
 		}
+		clear(batch) // its values are no longer needed
 		rest = rest[n:]
 	}
 	return damage, nil
 }
 
-// read returns both values of some chunks, or what is wrong with one of them.
-func (s *survey) read(ctx context.Context, moves []move) (to, from map[kintsugi.ChunkID][]float32, wrong map[kintsugi.ChunkID]error, err error) {
-	to, from, wrong = map[kintsugi.ChunkID][]float32{}, map[kintsugi.ChunkID][]float32{}, map[kintsugi.ChunkID]error{}
-	newest, before := make([]value, len(moves)), make([]value, len(moves))
-	for i, m := range moves {
-		newest[i], before[i] = m.to, m.from
+// read reads both values of some chunks.
+func (s *survey) read(ctx context.Context, moves []move) error {
+	of := make(map[kintsugi.ChunkID]*move, len(moves))
+	for i := range moves {
+		of[moves[i].chunk()] = &moves[i]
 	}
-	for _, side := range []struct {
-		list   []value
-		params map[kintsugi.ChunkID][]float32
-	}{{newest, to}, {before, from}} {
+	for side := range 2 {
+		values := make([]value, len(moves))
+		for i, m := range moves {
+			values[i] = m.values[side]
+		}
 		r := newReader(s.fs, s.dir, s.layout, func(info ChunkInfo) (Arrays, error) {
-			side.params[info.Chunk] = make([]float32, info.Values)
-			return Arrays{Params: side.params[info.Chunk]}, nil
+			params := make([]float32, info.Values)
+			of[info.Chunk].params[side] = params
+			return Arrays{Params: params}, nil
 		})
-		if err := r.values(ctx, side.list, func(l located, err error) error {
+		if err := r.values(ctx, values, func(l located, err error) error {
 			if !errors.Is(err, kintsugi.ErrCorrupt) {
 				return err
 			}
-			if wrong[l.Chunk] == nil {
-				wrong[l.Chunk] = err
+			if m := of[l.Chunk]; m.wrong == nil {
+				m.wrong = err
 			}
 			return nil
 		}); err != nil {
-			return nil, nil, nil, err
+			return err
 		}
 	}
-	return to, from, wrong, nil
+	return nil
 }
