@@ -117,8 +117,8 @@ type save struct {
 
 func (n fileName) save() save { return save{n.Line, n.Step} }
 
-// publishRuns publishes run manifests of steps whose chunks are all there, where one was damaged or
-// there are none as new.
+// publishRuns publishes run manifests of steps whose chunks are all there: of those that have lost
+// theirs, and of those that are newer than every whole checkpoint.
 func (r *repairer) publishRuns(context.Context) error {
 	newest := fileName{}
 	if m, _, err := Newest(r.fs, r.dir); err == nil {
