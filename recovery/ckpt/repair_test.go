@@ -188,12 +188,15 @@ func TestRepairKeepsAllThatIsWhole(t *testing.T) {
 				continue
 			}
 			// The segments are intact, so everything can be restored: manifests are written again.
-			// A full save's own bytes come back. The absence of an old run manifest is not damage.
-			want := whole
+			// A full save's own bytes come back. An old run manifest that is gone was removed on purpose.
+			want, after := whole, stateOf(t, fsys, layout, models)
 			if round == 0 && name == first {
 				want.whole = []kintsugi.Step{whole.newest}
+				if !slices.Equal(after.whole, want.whole) {
+					t.Fatalf("%s: checkpoints of steps %d are whole, want %d", what, after.whole, want.whole)
+				}
 			}
-			stateOf(t, fsys, layout, models).atLeast(t, what, want)
+			after.atLeast(t, what, want)
 			if len(report.Published) == 0 && len(report.Damage) > 0 {
 				t.Fatalf("%s: nothing was published: %+v", what, report)
 			}
@@ -304,6 +307,16 @@ func breakAt(t testing.TB, names []string, edit func(name string, f func([]byte)
 	}
 }
 
+// breakFiles is breakAt in memory.
+func breakFiles(t testing.TB, mem *vfs.Mem, places ...string) {
+	t.Helper()
+	breakAt(t, mem.Walk(testDir), func(name string, f func([]byte) []byte) {
+		if err := mem.Edit(name, f); err != nil {
+			t.Fatal(err)
+		}
+	}, places)
+}
+
 // brokenRun is a damagedRun with damage in places.
 func brokenRun(t testing.TB, places []string) (*vfs.Mem, *kintsugi.Layout, map[kintsugi.Step]*Flat) {
 	t.Helper()
@@ -315,11 +328,7 @@ func brokenRun(t testing.TB, places []string) (*vfs.Mem, *kintsugi.Layout, map[k
 		}
 	}
 	mem = mem.Crash(nil) // everything is on the disk
-	breakAt(t, mem.Walk(testDir), func(name string, f func([]byte) []byte) {
-		if err := mem.Edit(name, f); err != nil {
-			t.Fatal(err)
-		}
-	}, places)
+	breakFiles(t, mem, places...)
 	return mem, layout, models
 }
 
