@@ -363,20 +363,27 @@ func TestAWrongByteInAnIncrementIsNeverApplied(t *testing.T) {
 	}
 }
 
+// chains is a directory in which chunks 0 and 1 need four records each.
+func chains(t testing.TB) (*shadowed, *vfs.Mem) {
+	t.Helper()
+	fsys := vfs.NewMem()
+	x, err := newShadowed(t, fsys, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		x.move()
+		if err := x.save([]kintsugi.ChunkID{0, 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x, fsys
+}
+
 // A repair keeps the part of a chain before the damage, and no damage is left.
 func TestRepairKeepsTheWholePartOfAChain(t *testing.T) {
 	for lost := range 4 {
-		fsys := vfs.NewMem()
-		x, err := newShadowed(t, fsys, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 3 {
-			x.move()
-			if err := x.save([]kintsugi.ChunkID{0, 1}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		x, fsys := chains(t)
 		entry := x.w.newest.Chunks[4+lost] // of chunk 1
 		if err := fsys.Edit(inDir(x.w.newest.Segments[entry.Segment].File), func(b []byte) []byte { b[entry.Offset+70] ^= 1; return b }); err != nil {
 			t.Fatal(err)

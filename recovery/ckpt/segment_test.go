@@ -12,7 +12,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // reseal edits the header at an offset of a file, and gives it a checksum that is right.
@@ -133,17 +132,7 @@ func TestRepairLeavesALaterVersionAlone(t *testing.T) {
 
 // Only a manifest knows what an increment is added to. Without it, the increment is left out.
 func TestIncrementsWithoutTheirManifestAreLeftOut(t *testing.T) {
-	fsys := vfs.NewMem()
-	x, err := newShadowed(t, fsys, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		x.move()
-		if err := x.save([]kintsugi.ChunkID{0, 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	x, fsys := chains(t)
 	all, _ := x.back(t, fsys)
 	breakFiles(t, fsys, shardDir)
 	if _, err := Repair(context.Background(), fsys, testDir, RepairConfig{Now: repairTime}); err != nil {
