@@ -436,6 +436,59 @@ func TestWhatIsPublishedWhileAPlaceIsTakenIsGoneOnFrom(t *testing.T) {
 	}
 }
 
+// A run that finds the line it wants taken meanwhile takes the next one.
+func TestALineThatIsTakenMeanwhileIsLeftToTheOther(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	others := 3
+	c, err := Take(&meddler{mem, func() {
+		if others--; others >= 0 {
+			if _, err := Take(mem, testDir, Claim{Run: fmt.Sprint(others), Since: time.Unix(1, 0)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}}, testDir, Claim{Run: "b", Since: time.Unix(2, 0)})
+	if err != nil || c.Line != 4 || Holds(mem, testDir, "b") != nil {
+		t.Errorf("it has %+v, %v", c, err)
+	}
+}
+
+// A run whose checkpoint is damaged uses any value that was saved before it began, of the run that
+// it went on from and of programs that know no claims, and none that another run has saved since.
+func TestARunReadsTheLinesThatItBeganWith(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a := model(t, layout, kintsugi.RuleMomentum, 1)
+	onBoth(t, func(t *testing.T, fsys vfs.FS) {
+		first := mustTake(t, fsys, layout, "a")
+		if err := first.open(4); err != nil {
+			t.Fatal(err)
+		}
+		first.mustSave(t, 10, a)
+		if err := first.open(5); err != nil {
+			t.Fatal(err)
+		}
+		first.mustSave(t, 20, a)
+		second := mustTake(t, fsys, layout, "b")
+		for line, step := range map[kintsugi.Line]kintsugi.Step{3: 30, 4: 11, 9: 35} {
+			unclaimed := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, line, 9)
+			if _, err := unclaimed.writers[0].Save(t.Context(), Snapshot{Step: step, Chunks: []kintsugi.ChunkID{kintsugi.ChunkID(line % 3)}, Load: a.Load}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustTake(t, fsys, layout, "c").mustSave(t, 40, a)
+		got, err := second.running()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, step := range got.Saved {
+			if want := map[int]kintsugi.Step{0: 35}[id]; step != max(want, 20) {
+				t.Errorf("chunk %d comes from step %d", id, step)
+			}
+		}
+	})
+}
+
 func TestADamagedClaimIsFoundAndPutAway(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
