@@ -142,7 +142,9 @@ var places = map[string]func(t *testing.T, fsys vfs.FS) (*kintsugi.Layout, kints
 		layout := smallLayout(t)
 		first := mustTake(t, fsys, layout, "before")
 		first.mustSave(t, 10, model(t, layout, kintsugi.RuleMomentum, 1))
+		between := mustTake(t, fsys, layout, "between")
 		mine := mustTake(t, fsys, layout, "mine")
+		between.mustFinish(t, 25, model(t, layout, kintsugi.RuleMomentum, 6))
 		mine.mustSave(t, 20, model(t, layout, kintsugi.RuleMomentum, 2))
 		first.mustFinish(t, 30, model(t, layout, kintsugi.RuleMomentum, 3))
 		mustTake(t, fsys, layout, "after").mustSave(t, 40, model(t, layout, kintsugi.RuleMomentum, 4))
@@ -288,6 +290,47 @@ func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
 		names, err := List(mem, testDir)
 		if err != nil || !slices.Contains(names, newest.Name()) {
 			t.Fatalf("operation %d fails: listed are %v (%v)", n, names, err)
+		}
+	}
+}
+
+// A disk that refuses once while a place is taken is an error, and the place can be taken then, from
+// whatever is in it, even if the last claim is damaged.
+func TestADiskThatRefusesATakingIsToldOf(t *testing.T) {
+	t.Parallel()
+	for _, damage := range []bool{false, true} {
+		for n := 0; ; n++ {
+			mem := vfs.NewMem()
+			layout := smallLayout(t)
+			first := mustTake(t, mem, layout, "before")
+			newest := first.mustSave(t, 10, model(t, layout, kintsugi.RuleMomentum, 1))
+			if damage {
+				if err := mem.Edit(inDir(first.claim.File()), func(b []byte) []byte { return b[1:] }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mine := Claim{Run: "mine", Name: "a run", Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))}
+			disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EACCES))
+			_, err := Take(disk, testDir, mine)
+			if disk.Operations() <= n {
+				if n < 15 {
+					t.Errorf("a place is taken with %d operations: the test tests nothing", n)
+				}
+				break
+			}
+			if err != nil && !errors.Is(err, syscall.EACCES) {
+				t.Fatalf("operation %d is refused: %v", n, err)
+			}
+			told := err
+			if err == nil {
+				err = Holds(mem, testDir, "mine")
+			} else {
+				_, err = Take(mem, testDir, mine)
+			}
+			held, heldErr := Holder(mem, testDir)
+			if err != nil || heldErr != nil || held.Run != "mine" || held.After != newest.Name() || !held.Since.Equal(mine.Since) {
+				t.Fatalf("operation %d is refused (%v): %v, and then the place is held by %+v (%v)", n, told, err, held, heldErr)
+			}
 		}
 	}
 }

@@ -50,6 +50,28 @@ func TestARunManifestThatContradictsItselfIsDamaged(t *testing.T) {
 	}
 }
 
+// Sizes are checked before they are multiplied.
+func TestTensorsThatNoModelHasAreDamage(t *testing.T) {
+	half := kintsugi.Tensor{Name: "half", Shape: []int{maxValues / 4, 2}}
+	for want, tensors := range map[string][]kintsugi.Tensor{
+		`tensor 1 has name ""`:                 {half, {Shape: []int{1}}},
+		`tensor 0 has name "\xff"`:             {{Name: "\xff", Shape: []int{1}}},
+		`tensor 0 has name "x" and shape []`:   {{Name: "x"}},
+		"tensor x has shape [3 0 3]":           {{Name: "x", Shape: []int{3, 0, 3}}},
+		"tensor x has shape [-1]":              {{Name: "x", Shape: []int{-1}}},
+		"tensor x has shape [-2 -2]":           {{Name: "x", Shape: []int{-2, -2}}},
+		"tensor x has shape [4294967296 65537": {{Name: "x", Shape: []int{1 << 32, 1<<16 + 1, 1 << 62}}},
+		"more than 281474976710656 values":     {half, half, {Name: "one", Shape: []int{1}}},
+	} {
+		if _, err := checkTensors(tensors); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
+		}
+	}
+	if n, err := checkTensors([]kintsugi.Tensor{half, half}); n != maxValues || err != nil {
+		t.Errorf("%d values, %v", n, err)
+	}
+}
+
 // A server that died between link and sync has left a shard manifest that is visible but not
 // durable. A checkpoint that names it is durable all the same once it is published.
 func TestAPublishedCheckpointIsDurable(t *testing.T) {
@@ -82,6 +104,56 @@ func TestAPublishedCheckpointIsDurable(t *testing.T) {
 			return
 		}
 	}
+}
+
+// Each part of a model comes back as it does with all of the model.
+func TestAnyRangeOfChunksIsRestored(t *testing.T) {
+	layout := smallLayout(t)
+	mem := vfs.NewMem()
+	tr := mustTrainer(t, mem, layout, kintsugi.RuleAdam, 3, 1, 1)
+	models := [2]*Flat{model(t, layout, kintsugi.RuleAdam, 1), model(t, layout, kintsugi.RuleAdam, 2)}
+	m := tr.mustSave(t, 10, models[0])
+	for i, w := range tr.writers[1:] {
+		if _, err := w.Save(t.Context(), Snapshot{Step: 11 + kintsugi.Step(i), Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo}, Load: models[1].Load}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hi := kintsugi.ChunkID(len(layout.Chunks))
+	for want := (kintsugi.ChunkRange{}); want.Lo <= hi; want.Lo++ {
+		for want.Hi = want.Lo; want.Hi <= hi; want.Hi++ {
+			whole, err := NewFlat(layout, want, kintsugi.RuleAdam)
+			if err != nil {
+				t.Fatal(err)
+			}
+			running, err := NewFlat(layout, want, kintsugi.RuleAdam)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Restore(t.Context(), mem, testDir, m, layout, want, whole.Place); err != nil {
+				t.Fatalf("chunks %v: %v", want, err)
+			}
+			report, err := RestoreRunning(t.Context(), mem, testDir, Lines{First: 1, Last: 1}, layout, want, running.Place)
+			if err != nil || len(report.Missing)+len(report.Skipped) > 0 {
+				t.Fatalf("running chunks %v: %+v, %v", want, report, err)
+			}
+			for id := want.Lo; id < want.Hi; id++ {
+				if !sameChunk(whole.Chunk(id), models[0].Chunk(id)) {
+					t.Errorf("chunk %d of %v comes back with other values", id, want)
+				}
+				newest := 0
+				if id == tr.writers[1].cfg.Range.Lo || id == tr.writers[2].cfg.Range.Lo {
+					newest = 1
+				}
+				if !sameChunk(running.Chunk(id), models[newest].Chunk(id)) {
+					t.Errorf("running chunk %d of %v comes back with other values", id, want)
+				}
+			}
+		}
+	}
+}
+
+func sameChunk(a, b Arrays) bool {
+	return sameBits(a.Params, b.Params) && sameBits(a.State[0], b.State[0]) && sameBits(a.State[1], b.State[1])
 }
 
 // No values are placed where the caller's ideas of the model are wrong.

@@ -40,8 +40,8 @@ func TestWriterIsToldWhatDoesNotFit(t *testing.T) {
 	}
 
 	mem := vfs.NewMem()
-	f := model(t, layout, kintsugi.RuleSGD, 1)
-	w := mustTrainer(t, mem, layout, kintsugi.RuleSGD, 2, 1, 1).writers[1]
+	f := model(t, layout, kintsugi.RuleMomentum, 1)
+	w := mustTrainer(t, mem, layout, kintsugi.RuleMomentum, 2, 1, 1).writers[1]
 	lo, hi := w.cfg.Range.Lo, w.cfg.Range.Hi
 	if _, err := w.Save(t.Context(), Snapshot{Step: 10, Load: f.Load}); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,13 @@ func TestWriterIsToldWhatDoesNotFit(t *testing.T) {
 	files := mem.Walk(testDir)
 	longer := func(id kintsugi.ChunkID) (Arrays, uint64) {
 		a, n := f.Load(id)
-		return Arrays{Params: append(slices.Clone(a.Params), 0)}, n
+		a.Params = append(slices.Clone(a.Params), 0)
+		return a, n
+	}
+	shorter := func(id kintsugi.ChunkID) (Arrays, uint64) {
+		a, n := f.Load(id)
+		a.State[0] = a.State[0][1:]
+		return a, n
 	}
 	for name, s := range map[string]Snapshot{
 		"a step before the last":         {Step: 9, Load: f.Load},
@@ -58,6 +64,7 @@ func TestWriterIsToldWhatDoesNotFit(t *testing.T) {
 		"a chunk twice":                  {Step: 11, Chunks: []kintsugi.ChunkID{lo, lo}, Load: f.Load},
 		"chunks out of order":            {Step: 11, Chunks: []kintsugi.ChunkID{lo + 1, lo}, Load: f.Load},
 		"more values than the chunk has": {Step: 11, Load: longer},
+		"less state than the chunk has":  {Step: 11, Load: shorter},
 	} {
 		if _, err := w.Save(t.Context(), s); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%s: error %v", name, err)
