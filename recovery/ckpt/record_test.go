@@ -1,0 +1,93 @@
+package ckpt
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// Of all headers that could be written, those are read that say something that is possible.
+func TestOnlyPossibleRecordHeadersAreRead(t *testing.T) {
+	le := binary.LittleEndian
+	states := map[kintsugi.Rule]int{
+		kintsugi.RuleSGD: 0, kintsugi.RuleMomentum: 1, kintsugi.RuleNesterov: 1, kintsugi.RuleAdam: 2, kintsugi.RuleAdamW: 2,
+		kintsugi.RuleAdd: 0, kintsugi.RuleAssign: 0, kintsugi.RuleAdagrad: 1, kintsugi.RuleLazyAdam: 2,
+	}
+	coded := map[kernels.Encoding]bool{kernels.Int8: true, kernels.Int4: true, kernels.Sign: true, kernels.BF16: true}
+	accepted := 0
+	for _, kind := range []byte{0, kindChunk, kindIncrement, 9} {
+		for codec := range byte(12) {
+			for _, values := range []int{0, 1, 7, kintsugi.MaxChunkValues, kintsugi.MaxChunkValues + 1} {
+				for arrays := range 4 {
+					for rule := range kintsugi.Rule(16) {
+						for coasts := range byte(3) {
+							h := recordHeader{
+								Chunk: 3, Values: values, Line: 4, Step: 5, Optimizer: 6, Arrays: arrays, Rule: rule, Offset: 7 * align,
+								PayloadCRC: 8, Increment: kind == kindIncrement, Encoding: kernels.Encoding(codec), Coasts: coasts == 1,
+							}
+							var b [headerBytes]byte
+							h.put(b[:])
+							b[6], b[7], b[42] = kind, codec, coasts
+							le.PutUint32(b[60:], checksum(b[:60]))
+							n, known := states[rule]
+							possible := values >= 1 && values <= kintsugi.MaxChunkValues && known && arrays == n
+							switch kind {
+							case kindChunk:
+								possible = possible && codec == codecRaw && coasts == 0
+							case kindIncrement:
+								possible = possible && coded[h.Encoding] && coasts < 2
+							default:
+								possible = false
+							}
+							got, err := parseRecordHeader(b[:])
+							if (err == nil) != possible || possible && got != h {
+								t.Fatalf("%+v, kind %d, codec %d, byte %d: %+v, %v", h, kind, codec, coasts, got, err)
+							}
+							if possible {
+								accepted++
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if accepted != 3*len(states)*(1+2*len(coded)) {
+		t.Errorf("%d headers are possible", accepted)
+	}
+	for n := range headerBytes {
+		if h, err := parseRecordHeader(make([]byte, n)); err == nil {
+			t.Errorf("%d bytes are %+v", n, h)
+		}
+	}
+}
+
+// An increment goes forward, and coasts only if its header says so.
+func TestIncrementsThatGoNowhereAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		base    kintsugi.Step
+		coasts  bool
+		coasted uint32
+		share   float32
+		ok      bool
+	}{
+		{4, false, 0, 0, true},
+		{5, false, 0, 0, false},
+		{6, false, 0, 0, false},
+		{4, true, 3, 0.5, true},
+		{4, true, 0, 0, true},
+		{4, false, 3, 0, false},
+		{4, false, 0, 0.5, false},
+		{4, false, 0, float32(math.Copysign(0, -1)), false},
+	} {
+		h := recordHeader{Values: 3, Step: 5, Rule: kintsugi.RuleSGD, Increment: true, Encoding: kernels.BF16, Coasts: c.coasts}
+		b := make([]byte, h.bytes())
+		increment{Base: c.base, Coasted: c.coasted, Share: c.share}.put(b[headerBytes:])
+		if inc, err := parseIncrement(b, h); (err == nil) != c.ok {
+			t.Errorf("%+v: %+v, %v", c, inc, err)
+		}
+	}
+}
