@@ -2,10 +2,13 @@ package ckpt
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -62,6 +65,58 @@ func TestOnlyPossibleRecordHeadersAreRead(t *testing.T) {
 		if h, err := parseRecordHeader(make([]byte, n)); err == nil {
 			t.Errorf("%d bytes are %+v", n, h)
 		}
+	}
+}
+
+// A segment's header is read as it is written, and no byte of it can say something else.
+func TestASegmentHeaderHasOneEncoding(t *testing.T) {
+	want := segmentHeader{
+		Name: fileName{Line: 1, Step: 2, Fence: 3, Shard: 4, Attempt: 5}, Fingerprint: 6, Range: kintsugi.ChunkRange{Lo: 7, Hi: 8},
+	}
+	b := want.append(nil)
+	if h, err := parseSegmentHeader(b); err != nil || h != want {
+		t.Errorf("%+v, %v", h, err)
+	}
+	for i := range headerBytes - 4 {
+		changed := slices.Clone(b)
+		changed[i] ^= 0x10
+		binary.LittleEndian.PutUint32(changed[60:], checksum(changed[:60]))
+		if h, err := parseSegmentHeader(changed); err == nil && (h == want || !slices.Equal(h.append(nil), changed)) {
+			t.Errorf("byte %d is not read: %+v", i, h)
+		}
+	}
+}
+
+// The planner is told what a chunk costs that is saved whole once and by increments until its chain
+// is full.
+func TestTheMeanBytesOfAChain(t *testing.T) {
+	c := Increments{Encoding: kernels.Int8}
+	for arrays := range 3 {
+		part := recordHeader{Values: 1000, Arrays: arrays, Increment: true, Encoding: kernels.Int8}.payload()
+		whole := recordHeader{Values: 1000, Arrays: arrays}.payload()
+		if got, want := c.Bytes(1000, arrays), int64(whole+(maxChain-1)*part)/maxChain; got != want && got != want+1 {
+			t.Errorf("%d bytes with %d arrays, want %d", got, arrays, want)
+		}
+	}
+	if got, want := c.Bytes(1, 0), int64(recordHeader{Values: 1, Increment: true, Encoding: kernels.Int8}.payload()); got != want {
+		t.Errorf("%d bytes for one value, want %d", got, want)
+	}
+}
+
+func TestNoMoreIsReadThanAFileMayHave(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll(inDir("d")); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, mem, "d/f")
+	if b, err := readAll(mem, testDir, "d/f", 10); err != nil || string(b) != "half of it" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := readAll(mem, testDir, "d/f", 9); !errors.Is(err, kintsugi.ErrCorrupt) {
+		t.Errorf("of a file that is too long: %q, %v", b, err)
+	}
+	if b, err := readAll(mem, testDir, "d", 10); !errors.Is(err, kintsugi.ErrCorrupt) {
+		t.Errorf("of a directory: %q, %v", b, err)
 	}
 }
 
