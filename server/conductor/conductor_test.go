@@ -433,10 +433,12 @@ func TestAnswersUnderAnotherFenceDoNotCount(t *testing.T) {
 	for _, m := range []kintsugi.ReplicaMessage{
 		kintsugi.Stable{Shard: 0, Fence: 9, Step: 1}, // sent again under the fence of another conductor
 		kintsugi.Stable{Shard: 0, Fence: 1, Step: 2},
-		kintsugi.Stable{Shard: 5, Fence: 1, Step: 1},
+		kintsugi.Stable{Shard: 1, Fence: 1, Step: 1}, // there is one shard
 		kintsugi.Taken{Shard: 0, Fence: 9, Released: 7},
-		kintsugi.MembersKnown{Shard: 5, Fence: 1, Change: 1},
-		kintsugi.Saved{Shard: 5},
+		kintsugi.Taken{Shard: 1, Fence: 1, Released: 7},
+		kintsugi.MembersKnown{Shard: 0, Fence: 9, Change: 1},
+		kintsugi.MembersKnown{Shard: 1, Fence: 1, Change: 1},
+		kintsugi.Saved{Shard: 1},
 	} {
 		s.HandleReplica(w.now, m)
 		if ready := s.Ready(); s.Released() != 0 || len(ready.ToShards)+len(ready.ToWorkers)+len(ready.Events) > 0 {

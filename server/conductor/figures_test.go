@@ -89,7 +89,7 @@ func TestAnEventCountsWhatWasKept(t *testing.T) {
 	}
 	for name, c := range []struct {
 		tickets       []kintsugi.Ticket
-		restarts      bool // the last worker, after the first ticket
+		restarts      kintsugi.Incarnation // of the last worker, after the first ticket; 0: it does not
 		kept, dropped uint32
 		late          uint32
 	}{
@@ -97,12 +97,13 @@ func TestAnEventCountsWhatWasKept(t *testing.T) {
 		{tickets: []kintsugi.Ticket{kept(0, 8, 0, 5), kept(1, 8, 0, 3)}, kept: 8},
 		{tickets: []kintsugi.Ticket{kept(2, 3, 1, 5), kept(0, 8, 1, 4), gradientOf(1, 9)}, kept: 4, dropped: 5, late: 1}, // version 3 is too old
 		{tickets: []kintsugi.Ticket{func() kintsugi.Ticket { k := kept(0, 9, 1, 6); k.Views = nil; return k }(), gradientOf(0, 10), gradientOf(1, 10)}, dropped: 6, late: 1},
-		{tickets: []kintsugi.Ticket{kept(2, 11, 0, 9), gradientOf(0, 11), gradientOf(1, 11)}, restarts: true},
+		{tickets: []kintsugi.Ticket{kept(2, 11, 0, 9), gradientOf(0, 11), gradientOf(1, 11)}, restarts: 2},
+		{tickets: []kintsugi.Ticket{kept(0, 12, 1, 4), gradientOf(1, 12)}, restarts: 3, kept: 4}, // what others keep is not the last worker's
 	} {
 		for i, g := range c.tickets {
 			x.HandleTicket(now, g)
-			if i == 0 && c.restarts {
-				if err := x.HandleHello(now, hello(2, 2)); err != nil {
+			if i == 0 && c.restarts != 0 {
+				if err := x.HandleHello(now, hello(2, c.restarts)); err != nil {
 					t.Fatal(err)
 				}
 			}

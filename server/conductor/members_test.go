@@ -97,6 +97,43 @@ func TestAStepDoesNotWaitForWhoIsNotIn(t *testing.T) {
 	}
 }
 
+// The grace of a worker whose stream broke begins when it broke, whatever is heard of it and of
+// others later, and ends when it is back.
+func TestTheGraceOfALostStreamBeginsOnce(t *testing.T) {
+	start := time.Unix(0, 0)
+	for name, c := range map[string]struct {
+		after func(x *conductor.Conductor, now time.Time) error // half of the grace
+		stays bool
+	}{
+		"nothing is heard":           {func(*conductor.Conductor, time.Time) error { return nil }, false},
+		"the same is heard again":    {func(x *conductor.Conductor, now time.Time) error { x.WorkerGone(now, 1, 1); return nil }, false},
+		"an earlier process is gone": {func(x *conductor.Conductor, now time.Time) error { x.WorkerGone(now, 1, 0); return nil }, false},
+		"one who was never in is":    {func(x *conductor.Conductor, now time.Time) error { x.WorkerGone(now, 7, 1); return nil }, false},
+		"it comes back":              {func(x *conductor.Conductor, now time.Time) error { return x.HandleHello(now, hello(1, 1)) }, true},
+		"it comes back and goes away": {func(x *conductor.Conductor, now time.Time) error {
+			err := x.HandleHello(now, hello(1, 1))
+			x.WorkerGone(now, 1, 1)
+			return err
+		}, true},
+	} {
+		const grace = 2 * time.Second
+		x := inRun(t, start, conductor.Config{Shards: 1, Slots: 2, Steps: 100, LeaveGrace: grace}, kintsugi.Taken{})
+		x.HandleTicket(start, gradientOf(0, 0))
+		x.WorkerGone(start, 1, 1)
+		if err := c.after(x, start.Add(grace/2)); err != nil {
+			t.Fatal(err)
+		}
+		x.Tick(start.Add(grace - 1))
+		if early := sent[kintsugi.Commit](x); len(early) > 0 {
+			t.Errorf("%s: before the grace is over, %+v is decided", name, early)
+		}
+		x.Tick(start.Add(grace))
+		if decided := sent[kintsugi.Commit](x); (len(decided) == 0) != c.stays {
+			t.Errorf("%s: after the grace, %+v is decided; the worker stays: %v", name, decided, c.stays)
+		}
+	}
+}
+
 // The grace in which the first step waits for the others begins when the first worker is a member.
 func TestTheGraceOfTheStartBeginsOnce(t *testing.T) {
 	now := time.Unix(0, 0)
