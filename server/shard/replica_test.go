@@ -140,6 +140,45 @@ func TestABrokenWorkerCannotFillTheMemory(t *testing.T) {
 	hold(t, r, push(1, 0)) // the other slots are not affected
 }
 
+// With more credit, a worker may have more pushes on the way.
+func TestAReplicaHoldsAsMuchAsItIsTold(t *testing.T) {
+	for _, most := range []int{1, 3, shard.MaxHeld + 2} {
+		r := taken(t)
+		r.Hold(most)
+		for i := range uint32(most) {
+			p := push(0, 0)
+			p.Sequence = i
+			hold(t, r, p)
+		}
+		p := push(0, 0)
+		p.Sequence = uint32(most)
+		if v, reason := r.Begin(p); v != shard.Refuse {
+			t.Errorf("of %d pushes, one more has verdict %d, %q", most, v, reason)
+		}
+	}
+}
+
+// Members that come late on a broken stream do not replace those of a later change, even if the
+// conductor has asked again under its fence meanwhile. A conductor that comes later counts its
+// changes from the beginning.
+func TestMembersOfAnEarlierChangeAreNotBelieved(t *testing.T) {
+	r := taken(t)
+	change := func(fence kintsugi.Fence, change uint64) bool {
+		return r.Handle(kintsugi.Members{Line: 1, Fence: fence, Change: change, Countable: members(0)})
+	}
+	if !change(1, 3) || !change(1, 3) || change(1, 2) {
+		t.Error("after change 3, 3 is not believed or 2 is")
+	}
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	if change(1, 2) || !change(1, 4) {
+		t.Error("after it was asked again, change 2 is believed or 4 is not")
+	}
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+	if change(1, 5) || !change(2, 1) {
+		t.Error("after a later conductor has taken it, that of the one before is believed or its own is not")
+	}
+}
+
 func TestAPushThatIsVoidedWhileItLandsIsRefusedInTheEnd(t *testing.T) {
 	r := taken(t)
 	r.Begin(push(1, 0))
