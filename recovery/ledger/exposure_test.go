@@ -173,16 +173,23 @@ func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
 // is saved. Together they raise the loss by as much as it has fallen.
 func TestWhatIsSharedOutIsWhatTheLossHasFallen(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
-	for range 200 {
+	tooMuch := 0
+	for trial := range 400 {
 		l := falling(100) // by a tenth in a step
 		shards := make([]kintsugi.Exposure, 1+rng.IntN(5))
 		for range 1 + rng.IntN(30) {
 			for i := range shards {
 				x := kintsugi.Exposure{Chunks: 1 + uint32(rng.IntN(9)), Squared: math.Exp(8 * rng.NormFloat64()), Dot: rng.NormFloat64() * math.Exp(5*rng.NormFloat64())}
 				x.Age = uint64(x.Chunks) * uint64(1+rng.IntN(40))
+				if trial%2 == 1 { // gradients agree that the way back goes up, and may say that it does more than it can
+					x.Dot = -math.Exp(float64(trial%11-8)) * math.Sqrt(x.Squared) * (1 + 0.05*rng.NormFloat64())
+				}
 				shards[i] = x
 			}
 			l.Exposed(shards)
+		}
+		if l.back().linear < 1 {
+			tooMuch++
 		}
 		age := (&watched{ledger: l}).age()
 		sum := 0.0
@@ -198,7 +205,16 @@ func TestWhatIsSharedOutIsWhatTheLossHasFallen(t *testing.T) {
 			t.Errorf("%+v cost %g steps together, what is saved is %g steps old", shards, sum, age)
 		}
 	}
+	if tooMuch < 40 || tooMuch > 200 {
+		t.Errorf("gradients say too much in %d of 400 cases", tooMuch)
+	}
 	l := falling(100)
+	for _, shard := range []int{-1, 0, 1} {
+		if x, ok := l.Exposure(shard); ok {
+			t.Errorf("nobody has told of shard %d, and it is %+v", shard, x)
+		}
+		l.Restored(shard)
+	}
 	if _, ok := l.Back(0); ok {
 		t.Error("nobody has told of a shard, and it is known how far it is from what is saved")
 	}

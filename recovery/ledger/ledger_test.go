@@ -360,8 +360,15 @@ func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	if steps, _, ok := Behind(flat, flat); ok {
 		t.Errorf("a loss that does not fall is %g steps behind", steps)
 	}
-	if _, _, ok := Behind(flat[:5], flat); ok {
-		t.Error("five losses are enough")
+	fall := make([]float64, 40)
+	for i := range fall {
+		fall[i] = 9 - 0.1*float64(i) + flat[i]
+	}
+	for n := range fall {
+		_, _, early := Behind(fall[:n], fall[n:])
+		if want := n >= least && n <= len(fall)-least; early != want {
+			t.Errorf("%d losses before and %d after are enough: %v", n, len(fall)-n, early)
+		}
 	}
 	flat[3] = math.NaN()
 	if _, _, ok := Behind(flat, flat); ok {
