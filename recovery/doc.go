@@ -110,7 +110,7 @@
 //	a byte on disk is wrong    The file is named, and its values are never used. The  ckpt: TestVerifyNoticesEveryWrongByteAndNamesTheFile,
 //	                           newest checkpoint that is whole is used.               TestCorruptValuesAreNeverPlaced
 //	an operation of the disk   It is an error, or is named as damage, and never       ckpt: TestAnErrorOfTheDiskIsNeverTakenForAnAnswer,
-//	fails                      another answer. What is to be kept stays.              TestAnErrorWhileCompactingLosesNothing
+//	fails                      another answer. What is to be kept stays.              TestADiskThatRefusesACompactionChangesNothing
 //	a crash while saving       The old checkpoint or the new one is there, whole.     ckpt: TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint
 //	a gradient has NaN or Inf  The worker and the server refuse it, and name the      server: TestAGradientThatIsNotFiniteIsRefused
 //	                           tensor.

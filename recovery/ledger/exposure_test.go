@@ -3,6 +3,7 @@ package ledger
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -231,3 +232,61 @@ func TestWhatIsSharedOutIsWhatTheLossHasFallen(t *testing.T) {
 		t.Errorf("%+v, %v after the shard has come back", back, ok)
 	}
 }
+
+// What is remembered of a shard is a mean whose weights fall with each later measurement, and that
+// measurements without a number leave alone. It is compared with sums over all of them.
+func TestWhatIsRememberedOfAShardIsAWeightedMean(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	l := New(50)
+	var list []kintsugi.Exposure
+	// sum adds up f over the measurements that count, with their weights.
+	sum := func(keep float64, counts func(kintsugi.Exposure) bool, f func(weight float64, x kintsugi.Exposure) float64) (total float64) {
+		weight := 1.0
+		for _, x := range slices.Backward(list) {
+			if counts(x) {
+				total += f(weight, x)
+				weight *= keep
+			}
+		}
+		return total
+	}
+	known := func(x kintsugi.Exposure) bool { return finite(x.Squared) }
+	saved := func(x kintsugi.Exposure) bool { return known(x) && x.Chunks > 0 }
+	slope := func(x kintsugi.Exposure) float64 { return x.Dot / math.Sqrt(x.Squared) }
+	for range 40 {
+		chunks := 1 + rng.IntN(5)
+		x := kintsugi.Exposure{Chunks: uint32(chunks), Age: uint64(chunks * (1 + rng.IntN(9))), Squared: 1 + rng.Float64(), Dot: -5 - rng.Float64()}
+		switch len(list) % 10 {
+		case 3:
+			x.Chunks, x.Age = 0, 0
+		case 7:
+			x.Squared = math.NaN()
+		}
+		list = append(list, x)
+		l.Exposed([]kintsugi.Exposure{x})
+		got := &l.exposed[0]
+
+		moved := sum(movedKeep, saved, func(w float64, x kintsugi.Exposure) float64 { return w * x.Squared })
+		aged := sum(movedKeep, saved, func(w float64, x kintsugi.Exposure) float64 { return w * float64(x.Age) / float64(x.Chunks) })
+		if !near(got.speed(), moved/aged) {
+			t.Fatalf("after %d: it moves by %g in a step, want %g", len(list), got.speed(), moved/aged)
+		}
+
+		if !finite(x.Squared) {
+			continue
+		}
+		weight := sum(slopeKeep, known, func(w float64, _ kintsugi.Exposure) float64 { return w })
+		points := weight * weight / sum(slopeKeep, known, func(w float64, _ kintsugi.Exposure) float64 { return w * w })
+		mean := sum(slopeKeep, known, func(w float64, x kintsugi.Exposure) float64 { return w * slope(x) }) / weight
+		variance := sum(slopeKeep, known, func(w float64, x kintsugi.Exposure) float64 { return w * (slope(x) - mean) * (slope(x) - mean) }) / weight
+		want := 0.0
+		if points >= 2 {
+			want = max(0, -mean-certain*math.Sqrt(variance/(points-1))) * math.Sqrt(x.Squared)
+		}
+		if !near(got.rise(), want) {
+			t.Fatalf("after %d: the loss rises by %g, want %g", len(list), got.rise(), want)
+		}
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b)) }

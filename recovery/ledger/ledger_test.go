@@ -291,6 +291,38 @@ func TestPaperBoundIsTheFormula(t *testing.T) {
 	}
 }
 
+// The bound is what a perturbation costs in the worst case: a map that contracts by c everywhere,
+// perturbed away from its fixed point. The run is followed step by step.
+func TestPosteriorBoundIsTheCostOfTheWorstCase(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	follow := func(c, x, epsilon float64, at int, norm float64) (steps, distance float64) {
+		for n := 0; ; n++ {
+			if n == at {
+				distance = x
+				x += norm
+			}
+			if n >= at && x <= epsilon {
+				return float64(n), distance
+			}
+			x *= c
+		}
+	}
+	for range 500 {
+		c, start, epsilon := 0.5+0.45*rng.Float64(), 1+9*rng.Float64(), 1e-3*(1+rng.Float64())
+		undisturbed, _ := follow(c, start, epsilon, 0, 0)
+		at := rng.IntN(int(undisturbed))
+		norm := 3 * rng.Float64()
+		perturbed, distance := follow(c, start, epsilon, at, norm)
+		bound := PosteriorBound(c, epsilon, undisturbed, distance, Perturbed{Step: float64(at), Norm: norm})
+		if cost := perturbed - undisturbed; math.Abs(bound-cost) > 1e-9 {
+			t.Fatalf("c %g, perturbed at step %d of %g by %g at %g: it costs %g steps, the bound is %g", c, at, undisturbed, norm, distance, cost, bound)
+		}
+	}
+	if got := PosteriorBound(0.5, 1, 9, 0.1, Perturbed{Step: 4, Norm: 0.2}); got != -5 {
+		t.Errorf("a run that is there already needs no step: %g", got)
+	}
+}
+
 func TestNamesOfKinds(t *testing.T) {
 	if Dropped.String() != "dropped gradients" || kinds.String() != "Kind(4)" {
 		t.Errorf("%v, %v", Dropped, kinds)
@@ -373,6 +405,35 @@ func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	flat[3] = math.NaN()
 	if _, _, ok := Behind(flat, flat); ok {
 		t.Error("a loss is no number, and it is measured")
+	}
+}
+
+// The standard error of Behind is the spread of what it measures, also where a failure took the
+// losses back by more than both sides are long, so that the slope counts more than the jump.
+func TestTheStandardErrorOfBehindIsItsSpread(t *testing.T) {
+	for _, back := range []float64{0, 40, 200, -60} {
+		rng := rand.New(rand.NewPCG(8, 9))
+		const trials = 4000
+		var sum, squares, stated float64
+		for range trials {
+			var before, after []float64
+			for s := range 90 {
+				at, list := float64(s), &before
+				if s >= 60 {
+					at, list = at-back, &after
+				}
+				*list = append(*list, 5-0.02*at+0.05*rng.NormFloat64()-20)
+			}
+			steps, deviation, ok := Behind(before, after)
+			if !ok {
+				t.Fatalf("%g steps back: the loss falls, and it is not seen", back)
+			}
+			sum, squares, stated = sum+steps, squares+steps*steps, stated+deviation
+		}
+		mean := sum / trials
+		if spread, said := math.Sqrt(squares/trials-mean*mean), stated/trials; said < 0.85*spread || said > 1.15*spread {
+			t.Errorf("%g steps back: measured as %.1f with a spread of %.2f, and the standard error is %.2f", back, mean, spread, said)
+		}
 	}
 }
 
