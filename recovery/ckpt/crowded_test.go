@@ -16,7 +16,7 @@ import (
 )
 
 // crowded fills a directory with what a compaction tells apart: checkpoints of several periods, one
-// of them damaged, a save of all shards that is not published yet, saves of parts by two writers,
+// of them damaged, a save of both shards that is not published yet, saves of parts by three writers,
 // and what saves that crashed or are in progress have written.
 func crowded(t testing.TB) *vfs.Mem {
 	t.Helper()
@@ -46,18 +46,15 @@ func crowded(t testing.TB) *vfs.Mem {
 			}
 			save(0, step+1, lo[0])
 		}
-		if fence == 1 {
-			continue
-		}
-		save(0, 82)
-		save(1, 82)
-		tr = mustTrainer(t, mem, layout, kintsugi.RuleSGD, 2, 2, 3)
-		for step := kintsugi.Step(83); step <= 86; step++ {
-			save(0, step, lo[0])
-		}
-		damage(save(1, 84, lo[1]))
-		damage(save(1, 86, lo[1]))
 	}
+	save(0, 82) // all chunks
+	save(1, 82)
+	tr = mustTrainer(t, mem, layout, kintsugi.RuleSGD, 2, 2, 3)
+	for step := kintsugi.Step(83); step <= 86; step++ {
+		save(0, step, lo[0])
+	}
+	damage(save(1, 84, lo[1]))
+	damage(save(1, 86, lo[1]))
 	for _, n := range []fileName{{Step: 30, Fence: 1}, {Step: 83, Fence: 2}, {Step: 84, Fence: 3}, {Step: 99, Fence: 3}} {
 		n.Line = 2
 		shard := fileName{Line: 2, Step: n.Step, Fence: n.Fence, Attempt: 7}
