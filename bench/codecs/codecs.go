@@ -25,9 +25,9 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/bench/page"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
@@ -170,7 +170,7 @@ func (cfg *Config) all(ctx context.Context, rows []Row, runs []*trial) error {
 			return fmt.Errorf("%s, seed %d: %w", rows[r.row].Name, r.seed, err)
 		}
 		progress.Ended(fmt.Sprintf("%s on %s with %s, seed %d: %.4f, %s pushed", r.problem.Model, r.problem.Data,
-			rows[r.row].Codec, r.seed, r.curve[len(r.curve)-1].Accuracy, page.Bytes(float64(r.bytes))))
+			rows[r.row].Codec, r.seed, r.curve[len(r.curve)-1].Accuracy, words.Bytes(float64(r.bytes))))
 		return nil
 	})
 }

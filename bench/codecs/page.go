@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi/bench/page"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 //go:embed page.html
@@ -71,7 +72,7 @@ func newPanel(rows []Row) panel {
 	x := page.LogScale(lo/1.2, hi*1.2, page.PlotLeft, page.PlotRight)
 	y := page.LogScale(least/1.15, min(1, most*1.1), page.PlotTop, page.PlotBottom)
 	for i, r := range rows {
-		c := curve{Row: r, Colour: page.Colours[i%len(page.Colours)], Pushed: page.Bytes(float64(r.BytesPushed)),
+		c := curve{Row: r, Colour: page.Colours[i%len(page.Colours)], Pushed: words.Bytes(float64(r.BytesPushed)),
 			Smaller: float64(r.FP32Bytes) / float64(r.BytesPushed), Percent: 100 * r.Mean}
 		for j, m := range r.Curve {
 			c.X, c.Y = x(m.Bytes), y(wrong(m))
@@ -80,7 +81,7 @@ func newPanel(rows []Row) panel {
 		p.Lines = append(p.Lines, c)
 	}
 	for _, b := range page.Ticks(lo/1.2, hi*1.2, []float64{1}) {
-		p.X = append(p.X, page.Tick{At: x(b), Label: page.Bytes(b)})
+		p.X = append(p.X, page.Tick{At: x(b), Label: words.Bytes(b)})
 	}
 	for _, e := range page.Ticks(least/1.15, min(1, most*1.1), []float64{1, 2, 5}) {
 		p.Y = append(p.Y, page.Tick{At: y(e), Label: fmt.Sprintf("%.4g %%", 100*(1-e))})

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -35,13 +34,4 @@ func Ticks(lo, hi float64, steps []float64) (list []float64) {
 		}
 	}
 	return list
-}
-
-// Bytes formats a number of bytes.
-func Bytes(b float64) string {
-	unit := 0
-	for ; b >= 1000 && unit < 4; unit++ {
-		b /= 1000
-	}
-	return fmt.Sprintf("%.3g %s", b, []string{"B", "kB", "MB", "GB", "TB"}[unit])
 }

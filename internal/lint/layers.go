@@ -84,6 +84,7 @@ var table = []entry{
 	{1, "internal/serial", "whether histories are those of one server; only tests import it"},
 
 	{0, "internal/script/...", "reads the scripts of tests; of use to anyone"},
+	{0, "internal/words", "says numbers to people; of use to anyone"},
 	{0, "internal/fade", "means that forget; of use to whoever measures"},
 	{0, "internal/spread", "copies of large arrays; of use to anyone"},
 	{0, "internal/shm", "memory shared between processes: the one other place for unsafe"},

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 // Conditions are what is known of a run. Times are in seconds, sizes in bytes.
@@ -271,7 +273,7 @@ func describe(o Option) string {
 	return o.Name()
 }
 
-func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }
+func percent(x float64) string { return words.Digits(100*x, 2) + " %" }
 
 // span says in words how often something happens.
 func span(s float64) string {
@@ -279,13 +281,13 @@ func span(s float64) string {
 	case math.IsInf(s, 1):
 		return "never"
 	case s >= 2*86400:
-		return fmt.Sprintf("every %.3g days", s/86400)
+		return "every " + words.Digits(s/86400, 3) + " days"
 	case s >= 2*3600:
-		return fmt.Sprintf("every %.3g hours", s/3600)
+		return "every " + words.Digits(s/3600, 3) + " hours"
 	case s >= 2*60:
-		return fmt.Sprintf("every %.3g minutes", s/60)
+		return "every " + words.Digits(s/60, 3) + " minutes"
 	}
-	return fmt.Sprintf("every %.3g seconds", s)
+	return "every " + words.Digits(s, 3) + " seconds"
 }
 
 // Rate returns the seconds between two failures, estimated from so many failures in so many

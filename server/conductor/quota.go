@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
@@ -67,8 +68,8 @@ func (c *Conductor) ask(now time.Time) {
 	}
 	patience := time.Duration(s.choice.Patience * float64(time.Second))
 	if have := c.round.Waiting(); patience > 0 && have > 0 && have < s.choice.Quota && now.Sub(s.since) >= patience {
-		c.round.Choose(have, fmt.Sprintf("%d of a quota of %d: the others have not come in %v, expected were %.3g s",
-			have, s.choice.Quota, patience.Round(time.Millisecond), s.choice.Expected))
+		c.round.Choose(have, fmt.Sprintf("%d of a quota of %d: the others have not come in %v, expected were %s s",
+			have, s.choice.Quota, patience.Round(time.Millisecond), words.Digits(s.choice.Expected, 3)))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 const (
@@ -99,9 +100,10 @@ func (d *dynamic) choose(r Release) Choice {
 	case k == 1 && d.doubts(r, e):
 		c = d.chosen(r, 2, "2 instead of 1, to see how much gradients differ")
 	case k == n:
-		c = d.chosen(r, n, fmt.Sprintf("all %d: %.2g in %.2g s", n, e.Gain(n), d.expect(n)))
+		c = d.chosen(r, n, fmt.Sprintf("all %d: %.2g in %s s", n, e.Gain(n), words.Digits(d.expect(n), 2)))
 	default:
-		c = d.chosen(r, k, fmt.Sprintf("%d of %d: %.2g in %.2g s, all %.2g in %.2g s", k, n, e.Gain(k), d.expect(k), all.Gain(n), d.expect(n)))
+		c = d.chosen(r, k, fmt.Sprintf("%d of %d: %.2g in %s s, all %.2g in %s s",
+			k, n, e.Gain(k), words.Digits(d.expect(k), 2), all.Gain(n), words.Digits(d.expect(n), 2)))
 	}
 	c.Estimate, c.Rate = e, rate
 	return c

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 // MostCompared is the largest number of runs on one page: there are eight colours, each solid and
@@ -155,7 +156,7 @@ func comparedRowOf(run *record.Run, name, class, differs string) comparedRow {
 	s := run.Summary
 	r := comparedRow{Class: class, Name: name, Differs: differs, Steps: count(s.Steps), Loss: digits(float64(s.FinalLoss)), Accuracy: percent(float64(s.FinalAccuracy)),
 		Time: seconds(s.WallSeconds), Samples: digits3(s.SamplesPerSecond), Failures: count(len(s.Failures)), Outage: seconds(s.OutageSeconds), Rework: count(s.ReworkSteps),
-		Pushed: size(s.BytesPushed), Nodes: none}
+		Pushed: words.Bytes(float64(s.BytesPushed)), Nodes: none}
 	if s.Cost != nil {
 		r.Nodes = digits3(s.Cost.NodeSeconds.Sum())
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 // lossScale chooses the y axis of the loss from its moving average and most of the single values,
@@ -157,7 +158,7 @@ func (s *story) checkpointMarks(p *panel, x func(record.Checkpoint) float64) {
 			continue
 		}
 		last = at
-		class, text := "checkpoint", "checkpoint of step "+count(c.Step)+", "+size(c.Bytes)
+		class, text := "checkpoint", "checkpoint of step "+count(c.Step)+", "+words.Bytes(float64(c.Bytes))
 		if c.Error != "" {
 			class, text = "checkpoint bad", "checkpoint of step "+count(c.Step)+" went wrong: "+c.Error
 		}

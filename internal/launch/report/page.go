@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 //go:embed page.html compare.html style.css pointer.js
@@ -217,9 +218,9 @@ func tiles(s record.Summary) []tile {
 	return append(ts,
 		tile{"time", long, rest},
 		tile{"samples/s", digits3(s.SamplesPerSecond), ""},
-		split("pushed", size(s.BytesPushed)),
-		split("pulled", size(s.BytesPulled)),
-		split("checkpoints, "+count(s.Checkpoints), size(s.CheckpointBytes)),
+		split("pushed", words.Bytes(float64(s.BytesPushed))),
+		split("pulled", words.Bytes(float64(s.BytesPulled))),
+		split("checkpoints, "+count(s.Checkpoints), words.Bytes(float64(s.CheckpointBytes))),
 	)
 }
 

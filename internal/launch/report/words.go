@@ -75,21 +75,6 @@ func seconds(s float64) string {
 	return strings.TrimSuffix(strings.TrimSuffix(text, " 0 min"), " 0 h")
 }
 
-// size formats a number of bytes in decimal units.
-func size(n uint64) string {
-	x := float64(n)
-	for _, unit := range []string{"B", "kB", "MB", "GB", "TB"} {
-		if x < 999.5 || unit == "TB" {
-			if unit == "B" || x >= 99.5 {
-				return strconv.FormatFloat(x, 'f', 0, 64) + " " + unit
-			}
-			return strconv.FormatFloat(x, 'f', 1, 64) + " " + unit
-		}
-		x /= 1000
-	}
-	return ""
-}
-
 // plural formats a number of things: "1 failure", "2 failures".
 func plural[T ~int | ~uint64](n T, thing string) string {
 	if n == 1 {

@@ -24,6 +24,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 // remote names a run on several hosts, for commands that need none of its settings.
@@ -386,7 +387,7 @@ func (s *runStatus) write(w io.Writer) error {
 	default:
 		fmt.Fprintf(w, "step %d", s.Step)
 		if s.Loss != nil {
-			fmt.Fprintf(w, ", %.1f s ago, %.3g a second, loss %.5g, %d workers", s.Ago, s.StepsPerSecond, float64(*s.Loss), s.Admitted)
+			fmt.Fprintf(w, ", %.1f s ago, %s a second, loss %.5g, %d workers", s.Ago, words.Digits(s.StepsPerSecond, 3), float64(*s.Loss), s.Admitted)
 		}
 		fmt.Fprintf(w, "; full checkpoint of step %d\n", s.Checkpoint)
 	}

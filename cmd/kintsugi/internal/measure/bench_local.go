@@ -11,7 +11,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench/cluster"
-	"github.com/kintsugi-ml/kintsugi/bench/page"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 func benchLocalCommand() *cobra.Command {
@@ -51,7 +51,7 @@ const localTable = "MODEL\tLOCAL STEPS\tOUTER\tMEASURE\tMEAN\tDEVIATION\tGRADIEN
 
 func localLine(r cluster.LocalRow) (text, benchfmt string) {
 	text = fmt.Sprintf("%s\t%d\t%s\t%s\t%.4f\t%.4f\t%.0f\t%s\t%.1f\t%.0f\t%.2f\t%d", r.Model, r.Steps, cmp.Or(r.Outer, "–"), r.Measure, r.Mean, r.Deviation,
-		r.Gradients, page.Bytes(r.Bytes), r.Smaller, r.PerSecond, r.Faster, r.Seeds)
+		r.Gradients, words.Bytes(r.Bytes), r.Smaller, r.PerSecond, r.Faster, r.Seeds)
 	name := benchName(strings.ReplaceAll(r.Name+"/"+cmp.Or(r.Outer, "none"), ":", "-"))
 	return text, fmt.Sprintf("%s %d %.4f %s %.2f times-smaller %.2f times-faster", name, r.Seeds, r.Mean, r.Measure, r.Smaller, r.Faster)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
@@ -216,6 +217,6 @@ const codecsTable = "MODEL\tDATA\tCODEC\tACCURACY ± SD\tPOINTS ABOVE FP32 ± SE
 func codecsLine(r codecs.Row) (text, benchfmt string) {
 	smaller := float64(r.FP32Bytes) / float64(r.BytesPushed)
 	text = fmt.Sprintf("%s\t%s\t%s\t%.4f ± %.4f\t%+.2f ± %.2f\t%s\t%.1f\t%d\t%d\t%.3g\t%.3g", r.Model, r.Data, r.Codec, r.Mean, r.Deviation,
-		r.Points, r.PointsError, page.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum)
+		r.Points, r.PointsError, words.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum)
 	return text, fmt.Sprintf("%s %d %.4f accuracy %.3f points-above-fp32 %d pushed-bytes", benchName(r.Name), r.Seeds, r.Mean, r.Points, r.BytesPushed)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/cli"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/look"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/words"
 )
 
 // print prints the outcome of the run. folder is the folder to resume it from; "" if it cannot be
@@ -34,16 +35,16 @@ func (w *watcher) print(out io.Writer, s record.Summary, done kintsugi.Done, fol
 			fmt.Fprintf(out, ": %s %.2f s", what, f.RecoverySeconds)
 		}
 		if f.PartialChunks > 0 {
-			fmt.Fprintf(out, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
+			fmt.Fprintf(out, ", %d chunks came back, %s steps old", f.PartialChunks, words.Digits(f.PartialAge, 3))
 		}
 		if f.Moved != "" {
 			fmt.Fprintf(out, ", it stayed away: %s", f.Moved)
 		}
 		if f.PartialRework.Known() {
-			fmt.Fprintf(out, ", predicted to cost %.2g steps", f.PartialRework)
+			fmt.Fprintf(out, ", predicted to cost %s steps", words.Digits(float64(f.PartialRework), 2))
 		}
 		if f.MeasuredRework.Known() {
-			fmt.Fprintf(out, ", measured %.2g ± %.2g", f.MeasuredRework, f.MeasuredError)
+			fmt.Fprintf(out, ", measured %s ± %s", words.Digits(float64(f.MeasuredRework), 2), words.Digits(float64(f.MeasuredError), 2))
 		}
 		if f.LostSteps > 0 {
 			fmt.Fprintf(out, ", back to step %d, %d steps lost", f.RestoredStep, f.LostSteps)
