@@ -97,6 +97,49 @@ func TestABillSaysWhatAPointOfAccuracyAndAGradientCost(t *testing.T) {
 	}
 }
 
+// The rows of a bill come to what all nodes took and cost, and parts of a tax to the tax.
+func TestTheRowsOfABillComeToTheWhole(t *testing.T) {
+	u := hour
+	u.Replicas, u.SavingSeconds, u.OutageSeconds, u.ReworkSeconds, u.LaggingSeconds, u.HandingSeconds = 2, 36, 72, 108, 18, 9
+	b := BillOf(u, Prices{OnDemand: ByRole{0.5, 1, 2}, Spot: ByRole{0.5, 0.25, 0.75}}, true)
+	var whole, sum, tax Row
+	var parts float64
+	closeTax := func() {
+		if math.Abs(parts-tax.NodeSeconds) > 1e-9 {
+			t.Errorf("the parts of %s are %v node-seconds, it is %v", tax.Name, parts, tax.NodeSeconds)
+		}
+	}
+	for i, r := range b.Rows() {
+		if math.Abs(r.Fraction-r.NodeSeconds/25200) > 1e-12 || r.NodeSeconds < 0 || r.Part && (r.OnDemand != 0 || r.Spot != 0) {
+			t.Errorf("row %d: %+v", i, r)
+		}
+		switch {
+		case i == 0:
+			whole = r
+		case r.Part:
+			parts += r.NodeSeconds
+		default:
+			if tax.Name != "" {
+				closeTax()
+			}
+			tax, parts = r, 0
+			sum.NodeSeconds, sum.OnDemand, sum.Spot = sum.NodeSeconds+r.NodeSeconds, sum.OnDemand+r.OnDemand, sum.Spot+r.Spot
+		}
+	}
+	if math.Abs(whole.OnDemand-10.5) > 1e-9 || math.Abs(whole.Spot-4) > 1e-9 || whole.NodeSeconds != 25200 {
+		t.Errorf("all nodes: %+v", whole)
+	}
+	if math.Abs(sum.NodeSeconds-whole.NodeSeconds) > 1e-9 || math.Abs(sum.OnDemand-whole.OnDemand) > 1e-9 || math.Abs(sum.Spot-whole.Spot) > 1e-9 {
+		t.Errorf("the rows come to %+v, all nodes are %+v", sum, whole)
+	}
+	idle := BillOf(Usage{Accuracy: math.NaN()}, Prices{}, false)
+	for _, r := range idle.Rows() {
+		if r.NodeSeconds != 0 || r.Fraction != 0 {
+			t.Errorf("a run that did nothing: %+v", r)
+		}
+	}
+}
+
 func TestWithoutPricesThereIsNoMoney(t *testing.T) {
 	if b := BillOf(hour, Prices{}, false); b.OnDemand != nil || b.Spot != nil || b.Prices != "" {
 		t.Errorf("%+v", b)

@@ -1,6 +1,9 @@
 package fates_test
 
 import (
+	"maps"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -122,5 +125,106 @@ func TestALineThatKeepsNothingGivesTheResidualUp(t *testing.T) {
 	b.Begin(push(4, 0))
 	if j := b.Join(kintsugi.View{Number: 2, Line: 2}, 3); !j.GivenUp || j.Lost != 1 || b.Settle(push(4, 0)) {
 		t.Errorf("%+v", j)
+	}
+}
+
+// plainBook is a Book that is slow and obvious.
+type plainBook struct {
+	line kintsugi.Line
+	told map[kintsugi.PushID]kintsugi.ViewNumber // by open push: the view of its ticket; 0: no ticket was sent
+}
+
+func (b *plainBook) open() []kintsugi.PushID {
+	return slices.SortedFunc(maps.Keys(b.told), kintsugi.PushID.Compare)
+}
+
+func (b *plainBook) join(v kintsugi.View, version kintsugi.Step) (j fates.Joined) {
+	same, kept := b.line == v.Line, v.Keeps != 0 && b.line >= v.Keeps
+	if !same && !kept {
+		j.GivenUp, j.Lost = b.line != 0, len(b.told)
+	}
+	for _, id := range b.open() {
+		switch {
+		case same && b.told[id] != 0:
+			j.Ask = append(j.Ask, fates.Question{Push: id, Send: b.told[id] == v.Number || id.Version >= version})
+		case !same && kept:
+			j.Settled = append(j.Settled, fates.Fate{Push: id, Counted: b.told[id] != 0 && id.Version < version})
+		}
+	}
+	if !same {
+		clear(b.told)
+	}
+	b.line = v.Line
+	return j
+}
+
+func (b *plainBook) pass(version kintsugi.Step) (settled []fates.Fate) {
+	for _, id := range b.open() {
+		if b.told[id] == 0 && id.Version < version {
+			settled = append(settled, fates.Fate{Push: id})
+			delete(b.told, id)
+		}
+	}
+	return settled
+}
+
+// Whatever happens to a worker's pushes, in any order, the book says what the plain one says.
+func TestABookSaysWhatThePlainOneSays(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	told := 0
+	for range 300 {
+		var b fates.Book
+		plain := plainBook{told: map[kintsugi.PushID]kintsugi.ViewNumber{}}
+		v := kintsugi.View{Number: 1, Line: 1}
+		version := kintsugi.Step(4)
+		for range 60 {
+			id := push(version-kintsugi.Step(rng.IntN(3)), uint32(rng.IntN(2)))
+			id.Line = v.Line
+			var got, want any
+			op := rng.IntN(8)
+			switch op {
+			case 0, 1:
+				b.Begin(id)
+				if _, open := plain.told[id]; !open {
+					plain.told[id] = 0
+				}
+			case 2, 3:
+				b.Ask(id, v.Number)
+				if _, open := plain.told[id]; open {
+					plain.told[id] = v.Number
+				}
+			case 4:
+				b.Void(id)
+				if _, open := plain.told[id]; open {
+					plain.told[id] = 0
+				}
+			case 5:
+				_, open := plain.told[id]
+				got, want = b.Settle(id), open
+				delete(plain.told, id)
+			case 6:
+				version++
+				got, want = b.Pass(version), plain.pass(version)
+			case 7:
+				switch rng.IntN(4) {
+				case 0: // the connection was broken
+				case 1:
+					v.Number++
+				case 2:
+					v = kintsugi.View{Number: v.Number + 1, Line: v.Line + 1, Keeps: v.Line - kintsugi.Line(rng.IntN(2))}
+				case 3:
+					v = kintsugi.View{Number: v.Number + 1, Line: v.Line + 1}
+				}
+				j := b.Join(v, version)
+				told += len(j.Ask) + len(j.Settled) + j.Lost
+				got, want = j, plain.join(v, version)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("operation %d on %v: %+v, want %+v", op, id, got, want)
+			}
+		}
+	}
+	if told < 1000 {
+		t.Errorf("%d pushes were asked about, settled or lost: the test tests little", told)
 	}
 }
