@@ -117,11 +117,11 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 		return nil, fmt.Errorf("%w: %s and %s must be in PEM", kintsugi.ErrUsage, certFile, keyFile)
 	}
 	if a.cert, err = x509.ParseCertificate(certBlock.Bytes); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", kintsugi.ErrUsage, certFile, err)
+		return nil, fmt.Errorf("%w: %s has no certificate: %w", kintsugi.ErrUsage, certFile, err)
 	}
 	key, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", kintsugi.ErrUsage, keyFile, err)
+		return nil, fmt.Errorf("%w: %s has no private key in PKCS #8: %w", kintsugi.ErrUsage, keyFile, err)
 	}
 	signer, ok := key.(crypto.Signer)
 	public, comparable := a.cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool })

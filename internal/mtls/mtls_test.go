@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
 	"net"
@@ -584,5 +585,41 @@ func TestKeysAreTheirOwnersAlone(t *testing.T) {
 	}
 	if _, err := Make(dir, Order{Names: []Name{{Domain: "run", Role: Server, Index: Any}}, Now: time.Now(), Life: time.Hour}); !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("certificates are made without the key: %v", err)
+	}
+}
+
+// An authority that cannot sign makes no certificate, and it is said which of its files is wrong.
+func TestAnAuthorityThatCannotSignIsRefused(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	order(t, dir, "run", time.Now(), nil, "server")
+	order(t, other, "run", time.Now(), nil, "server")
+	read := func(folder, name string) string {
+		b, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	cert, key := read(dir, AuthorityFile), read(dir, AuthorityKeyFile)
+	for what, c := range map[string]struct{ cert, key, says string }{
+		"the key of another":          {cert, read(other, AuthorityKeyFile), AuthorityKeyFile + " is not the key of the first certificate"},
+		"another certificate first":   {read(other, AuthorityFile) + cert, key, "is not the key of the first certificate"},
+		"a certificate without PEM":   {"x", key, "must be in PEM"},
+		"a key without PEM":           {cert, "x", "must be in PEM"},
+		"a certificate that is a key": {key, key, AuthorityFile + " has no certificate"},
+		"a key that is a certificate": {cert, cert, AuthorityKeyFile + " has no private key in PKCS #8"},
+	} {
+		for name, text := range map[string]string{AuthorityFile: c.cert, AuthorityKeyFile: c.key} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		folders, err := Make(dir, Order{Names: []Name{{Domain: "run", Role: Worker, Index: Any}}, Now: time.Now(), Life: time.Hour})
+		if !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), c.says) || len(folders) > 0 {
+			t.Errorf("%s: %q, %v", what, folders, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "worker")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: something was made: %v", what, err)
+		}
 	}
 }
