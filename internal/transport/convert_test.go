@@ -271,6 +271,20 @@ func envelope[P any, PP interface {
 	}
 }
 
+// Any of the products may be zero where others are not. None is lost because of it.
+func TestEachProductSurvivesWithoutTheOthers(t *testing.T) {
+	for mask := range 1 << 6 {
+		on := func(bit int) float64 { return float64(mask>>bit&1) * float64(bit+2) }
+		some := kintsugi.Products{
+			SquaredNorm: on(0), DotDisplacement: on(1), SquaredDisplacement: on(2), SquaredSaved: on(3), DotSaved: on(4), Touched: uint32(on(5)),
+		}
+		m := kintsugi.Stable{Shard: 1, Step: 2, Products: []kintsugi.Products{{}, some, {SquaredNorm: 1}}}
+		if got := stableFrom(stableTo(m)); !slices.Equal(got.Products, m.Products) {
+			t.Errorf("%+v arrives as %+v", m.Products, got.Products)
+		}
+	}
+}
+
 // An envelope without content, as a later release may send it, is refused as such and not as
 // damage.
 func TestUnknownMessagesAreOfAnotherRelease(t *testing.T) {
