@@ -145,7 +145,7 @@ tmp/ a foreign file line-2.0 manifest-2-83-2.1 manifest-2-84-3.1 manifest-2-99-3
 		if report.Freed != freed || freed == 0 {
 			t.Errorf("%+v: %d bytes are said to be freed, %d are", keep, report.Freed, freed)
 		}
-		for n := 0; ; n++ {
+		for n := 0; ; n += stride() {
 			mem := full.Crash(nil)
 			disk := vfs.NewInjector(mem, vfs.FailAt(n, syscall.EACCES))
 			compactor := new(Compactor)
