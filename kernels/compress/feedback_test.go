@@ -285,6 +285,30 @@ func TestDropGivesTheResidualUpAndSaysHowMuch(t *testing.T) {
 	}
 }
 
+// The norm of a residual that is longer than what is added up at a time is that of all of it, and of
+// what open pushes have taken.
+func TestTheNormOfALongResidual(t *testing.T) {
+	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100, 101}}, {Name: "b", Shape: []int{7}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := NewFeedback(mustParse(t, "sign"), layout, 1)
+	send(f, pushOf(0), drawn(0, layout.Values, 1))
+	f.Counted(pushOf(0))
+	for _, open := range []bool{false, true} {
+		if open {
+			send(f, pushOf(1), drawn(0, layout.Values, 2))
+		}
+		squared := 0.0
+		for _, v := range saved(f) {
+			squared += float64(v) * float64(v)
+		}
+		if got, want := f.Norm(), math.Sqrt(squared); math.Abs(got-want) > 1e-9*want || want == 0 {
+			t.Errorf("with an open push: %v: the norm is %g, want %g", open, got, want)
+		}
+	}
+}
+
 func TestARestoredResidualGoesOnAsBefore(t *testing.T) {
 	layout := testLayout(t)
 	c := mustParse(t, "powersgd:1")

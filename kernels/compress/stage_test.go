@@ -126,6 +126,31 @@ func TestUnpackRefusesWhatIsNotPacked(t *testing.T) {
 	}
 }
 
+// A packed payload that ends too early is refused, wherever it ends.
+func TestUnpackRefusesWhatEndsTooEarly(t *testing.T) {
+	for spec, want := range map[string]Stage{"int8+huff0": Huff0, "bf16+huff0": Huff0, "fp32+huff0": Huff0, "fp32+s2": S2} {
+		c, payload := frame(t, spec, 0)
+		payload = payload[:4000]
+		if want == S2 { // it finds repetitions only
+			for i := range payload {
+				payload[i] = payload[i%100]
+			}
+		}
+		packed, stage := c.Pack(nil, payload)
+		if stage != want {
+			t.Fatalf("%s is packed by %v", spec, stage)
+		}
+		for n := range packed {
+			if got, err := Unpack(nil, stage, c.Encoding(), packed[:n:n], len(payload)); !errors.Is(err, kintsugi.ErrCorrupt) {
+				t.Fatalf("%s: the first %d of %d bytes are unpacked to %d: %v", spec, n, len(packed), len(got), err)
+			}
+		}
+		if got, err := Unpack(nil, stage, c.Encoding(), packed, len(payload)); err != nil || !bytes.Equal(got, payload) {
+			t.Errorf("%s: all %d bytes: %v", spec, len(packed), err)
+		}
+	}
+}
+
 // A length that bytes merely claim takes no memory: two gigabytes here, while four bytes are
 // allowed. The memory that is used is for the error, and for tables of the decoder.
 func TestUnpackTakesNoMemoryForALengthThatIsOnlyClaimed(t *testing.T) {
