@@ -1,8 +1,6 @@
 package page
 
-import (
-	"math"
-)
+import "math"
 
 // Tick is a label on an axis.
 type Tick struct {

@@ -20,42 +20,36 @@ func TestOnlyPossibleRecordHeadersAreRead(t *testing.T) {
 		kintsugi.RuleAdd: 0, kintsugi.RuleAssign: 0, kintsugi.RuleAdagrad: 1, kintsugi.RuleLazyAdam: 2,
 	}
 	coded := map[kernels.Encoding]bool{kernels.Int8: true, kernels.Int4: true, kernels.Sign: true, kernels.BF16: true}
+	kinds := []byte{0, kindChunk, kindIncrement, 9}
+	lengths := []int{0, 1, 7, kintsugi.MaxChunkValues, kintsugi.MaxChunkValues + 1}
 	accepted := 0
-	for _, kind := range []byte{0, kindChunk, kindIncrement, 9} {
-		for codec := range byte(12) {
-			for _, values := range []int{0, 1, 7, kintsugi.MaxChunkValues, kintsugi.MaxChunkValues + 1} {
-				for arrays := range 4 {
-					for rule := range kintsugi.Rule(16) {
-						for coasts := range byte(3) {
-							h := recordHeader{
-								Chunk: 3, Values: values, Line: 4, Step: 5, Optimizer: 6, Arrays: arrays, Rule: rule, Offset: 7 * align,
-								PayloadCRC: 8, Increment: kind == kindIncrement, Encoding: kernels.Encoding(codec), Coasts: coasts == 1,
-							}
-							var b [headerBytes]byte
-							h.put(b[:])
-							b[6], b[7], b[42] = kind, codec, coasts
-							le.PutUint32(b[60:], checksum(b[:60]))
-							n, known := states[rule]
-							possible := values >= 1 && values <= kintsugi.MaxChunkValues && known && arrays == n
-							switch kind {
-							case kindChunk:
-								possible = possible && codec == codecRaw && coasts == 0
-							case kindIncrement:
-								possible = possible && coded[h.Encoding] && coasts < 2
-							default:
-								possible = false
-							}
-							got, err := parseRecordHeader(b[:])
-							if (err == nil) != possible || possible && got != h {
-								t.Fatalf("%+v, kind %d, codec %d, byte %d: %+v, %v", h, kind, codec, coasts, got, err)
-							}
-							if possible {
-								accepted++
-							}
-						}
-					}
-				}
-			}
+	for i := range len(kinds) * 12 * len(lengths) * 4 * 16 * 3 {
+		pick := func(n int) (at int) { at, i = i%n, i/n; return at }
+		kind, codec, coasts := kinds[pick(len(kinds))], byte(pick(12)), byte(pick(3))
+		h := recordHeader{
+			Chunk: 3, Values: lengths[pick(len(lengths))], Line: 4, Step: 5, Optimizer: 6, Arrays: pick(4), Rule: kintsugi.Rule(pick(16)),
+			Offset: 7 * align, PayloadCRC: 8, Increment: kind == kindIncrement, Encoding: kernels.Encoding(codec), Coasts: coasts == 1,
+		}
+		var b [headerBytes]byte
+		h.put(b[:])
+		b[6], b[7], b[42] = kind, codec, coasts
+		le.PutUint32(b[60:], checksum(b[:60]))
+		n, known := states[h.Rule]
+		possible := h.Values >= 1 && h.Values <= kintsugi.MaxChunkValues && known && h.Arrays == n
+		switch kind {
+		case kindChunk:
+			possible = possible && codec == codecRaw && coasts == 0
+		case kindIncrement:
+			possible = possible && coded[h.Encoding] && coasts < 2
+		default:
+			possible = false
+		}
+		got, err := parseRecordHeader(b[:])
+		if (err == nil) != possible || possible && got != h {
+			t.Fatalf("%+v, kind %d, codec %d, byte %d: %+v, %v", h, kind, codec, coasts, got, err)
+		}
+		if possible {
+			accepted++
 		}
 	}
 	if accepted != 3*len(states)*(1+2*len(coded)) {
