@@ -83,13 +83,14 @@ func BillOf(u Usage, p Prices, priced bool) Bill {
 	if u.CPUSeconds.Sum() > 0 {
 		b.CPUSeconds = &u.CPUSeconds
 	}
-	steady, failure := u.taxes()
-	b.Steady.CheckpointNodeSeconds = u.during(u.SavingSeconds).Sum()
-	b.Steady.CopyNodeSeconds = u.copies(u.NodeSeconds).Sum()
+	t := u.taxes()
+	steady, failure := t.steady(), t.failure()
+	b.Steady.CheckpointNodeSeconds = t.saving.Sum()
+	b.Steady.CopyNodeSeconds = t.copies.Sum()
 	b.Steady.CopyCPUSeconds = u.copies(u.CPUSeconds).Sum()
-	b.Failure.OutageNodeSeconds = u.during(u.OutageSeconds).Sum()
-	b.Failure.ReworkNodeSeconds = u.during(u.ReworkSeconds + u.LaggingSeconds).Sum()
-	b.Failure.NoticeNodeSeconds = u.during(u.HandingSeconds).Sum()
+	b.Failure.OutageNodeSeconds = t.outage.Sum()
+	b.Failure.ReworkNodeSeconds = t.rework.Sum()
+	b.Failure.NoticeNodeSeconds = t.notice.Sum()
 	if all := u.NodeSeconds.Sum(); all > 0 {
 		b.Steady.Fraction, b.Failure.Fraction = steady.Sum()/all, failure.Sum()/all
 	}
@@ -102,19 +103,29 @@ func BillOf(u Usage, p Prices, priced bool) Bill {
 	return b
 }
 
-// taxes returns the node-seconds of the two taxes, by role.
-func (u *Usage) taxes() (steady, failure ByRole) {
-	steady = u.during(u.SavingSeconds).Plus(u.copies(u.NodeSeconds))
-	failure = u.during(u.OutageSeconds + u.ReworkSeconds + u.LaggingSeconds + u.HandingSeconds)
-	return steady, failure
-}
+// taxes are the node-seconds of the parts of the two taxes, by role.
+type taxes struct{ outage, rework, notice, saving, copies ByRole }
 
-// during returns the node-seconds of all nodes in the given time.
-func (u *Usage) during(seconds float64) ByRole {
+func (t *taxes) steady() ByRole  { return t.saving.Plus(t.copies) }
+func (t *taxes) failure() ByRole { return t.outage.Plus(t.rework).Plus(t.notice) }
+
+// taxes returns what each part took. A part takes no more than the parts before it have left: what
+// is measured may overlap, as when a repeated step ends an outage, and nobody pays twice.
+func (u *Usage) taxes() (t taxes) {
 	if u.WallSeconds <= 0 {
-		return ByRole{}
+		return taxes{}
 	}
-	return u.NodeSeconds.Times(min(1, seconds/u.WallSeconds))
+	left := u.WallSeconds
+	during := func(seconds float64) ByRole {
+		seconds = min(seconds, left)
+		left -= seconds
+		return u.NodeSeconds.Times(seconds / u.WallSeconds)
+	}
+	t.outage, t.rework, t.notice = during(u.OutageSeconds), during(u.ReworkSeconds+u.LaggingSeconds), during(u.HandingSeconds)
+	t.saving = during(u.SavingSeconds)
+	t.copies = u.copies(u.NodeSeconds)
+	t.copies.Server = min(t.copies.Server, u.NodeSeconds.Server*(left/u.WallSeconds))
+	return t
 }
 
 // copies returns the share of the servers' resources that belongs to copies. A copy needs less work
@@ -131,8 +142,8 @@ func (u *Usage) copies(all ByRole) ByRole {
 // must not become larger because absent nodes cost nothing.
 func (u *Usage) money(prices, paid ByRole) *Money {
 	const hour = 3600
-	steady, failure := u.taxes()
-	m := &Money{Total: paid.dot(prices) / hour, Steady: steady.dot(prices) / hour, Failure: failure.dot(prices) / hour}
+	t := u.taxes()
+	m := &Money{Total: paid.dot(prices) / hour, Steady: t.steady().dot(prices) / hour, Failure: t.failure().dot(prices) / hour}
 	if u.Accuracy > 0 {
 		m.PerPoint = share(m.Total, 100*u.Accuracy)
 	}

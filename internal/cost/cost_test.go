@@ -56,6 +56,8 @@ func TestABillIsWhatNodesTakeTimesTheirPrices(t *testing.T) {
 		{"an outage, steps done again, a partial recovery and a departure", func(u *Usage) {
 			u.OutageSeconds, u.ReworkSeconds, u.LaggingSeconds, u.HandingSeconds = 36, 72, 36, 36
 		}, Money{Total: 10.5, Failure: 0.525}, Money{Total: 3, Failure: 0.15}, 0, 0.05},
+		{"two replicas, and failures for three quarters: the copies are paid from the rest", func(u *Usage) { u.Replicas, u.OutageSeconds = 2, 2700 },
+			Money{Total: 10.5, Steady: 0.5, Failure: 7.875}, Money{Total: 3, Steady: 0.125, Failure: 2.25}, 1. / 14, 0.75},
 		{"nobody pays for more than there was", func(u *Usage) { u.OutageSeconds = 7200 }, Money{Total: 10.5, Failure: 10.5}, Money{Total: 3, Failure: 3}, 0, 1},
 	} {
 		u := hour
@@ -97,18 +99,31 @@ func TestABillSaysWhatAPointOfAccuracyAndAGradientCost(t *testing.T) {
 	}
 }
 
-// The rows of a bill come to what all nodes took and cost, and parts of a tax to the tax.
+// The rows of a bill come to what all nodes took and cost, and parts of a tax to the tax, also in a
+// run that did little but fail.
 func TestTheRowsOfABillComeToTheWhole(t *testing.T) {
 	u := hour
 	u.Replicas, u.SavingSeconds, u.OutageSeconds, u.ReworkSeconds, u.LaggingSeconds, u.HandingSeconds = 2, 36, 72, 108, 18, 9
+	theRowsComeToTheWhole(t, u)
+	for _, outage := range []float64{1700, 3300, 3500, 3600, 5000} {
+		u.OutageSeconds = outage
+		theRowsComeToTheWhole(t, u)
+	}
+	u.ReworkSeconds, u.SavingSeconds, u.Replicas = 4000, 4000, 3
+	theRowsComeToTheWhole(t, u)
+	idle := BillOf(Usage{Accuracy: math.NaN(), Replicas: 2, OutageSeconds: 1}, Prices{}, false)
+	for _, r := range idle.Rows() {
+		if r.NodeSeconds != 0 || r.Fraction != 0 {
+			t.Errorf("a run that did nothing: %+v", r)
+		}
+	}
+}
+
+func theRowsComeToTheWhole(t *testing.T, u Usage) {
+	t.Helper()
 	b := BillOf(u, Prices{OnDemand: ByRole{0.5, 1, 2}, Spot: ByRole{0.5, 0.25, 0.75}}, true)
 	var whole, sum, tax Row
 	var parts float64
-	closeTax := func() {
-		if math.Abs(parts-tax.NodeSeconds) > 1e-9 {
-			t.Errorf("the parts of %s are %v node-seconds, it is %v", tax.Name, parts, tax.NodeSeconds)
-		}
-	}
 	for i, r := range b.Rows() {
 		if math.Abs(r.Fraction-r.NodeSeconds/25200) > 1e-12 || r.NodeSeconds < 0 || r.Part && (r.OnDemand != 0 || r.Spot != 0) {
 			t.Errorf("row %d: %+v", i, r)
@@ -119,8 +134,8 @@ func TestTheRowsOfABillComeToTheWhole(t *testing.T) {
 		case r.Part:
 			parts += r.NodeSeconds
 		default:
-			if tax.Name != "" {
-				closeTax()
+			if tax.Name != "" && math.Abs(parts-tax.NodeSeconds) > 1e-9 {
+				t.Errorf("the parts of %s are %v node-seconds, it is %v", tax.Name, parts, tax.NodeSeconds)
 			}
 			tax, parts = r, 0
 			sum.NodeSeconds, sum.OnDemand, sum.Spot = sum.NodeSeconds+r.NodeSeconds, sum.OnDemand+r.OnDemand, sum.Spot+r.Spot
@@ -131,12 +146,6 @@ func TestTheRowsOfABillComeToTheWhole(t *testing.T) {
 	}
 	if math.Abs(sum.NodeSeconds-whole.NodeSeconds) > 1e-9 || math.Abs(sum.OnDemand-whole.OnDemand) > 1e-9 || math.Abs(sum.Spot-whole.Spot) > 1e-9 {
 		t.Errorf("the rows come to %+v, all nodes are %+v", sum, whole)
-	}
-	idle := BillOf(Usage{Accuracy: math.NaN()}, Prices{}, false)
-	for _, r := range idle.Rows() {
-		if r.NodeSeconds != 0 || r.Fraction != 0 {
-			t.Errorf("a run that did nothing: %+v", r)
-		}
 	}
 }
 

@@ -22,12 +22,12 @@ func (b *Bill) Rows() []Row {
 	whole := row("all nodes", false, all)
 	steady := row("steady tax", false, b.Steady.Fraction*all)
 	failure := row("failure tax", false, b.Failure.Fraction*all)
-	rest := row("the rest", false, all-steady.NodeSeconds-failure.NodeSeconds)
+	rest := row("the rest", false, left(all, steady.NodeSeconds, failure.NodeSeconds))
 	if b.OnDemand != nil {
 		whole.OnDemand, whole.Spot = b.OnDemand.Total, b.Spot.Total
 		steady.OnDemand, steady.Spot = b.OnDemand.Steady, b.Spot.Steady
 		failure.OnDemand, failure.Spot = b.OnDemand.Failure, b.Spot.Failure
-		rest.OnDemand, rest.Spot = whole.OnDemand-steady.OnDemand-failure.OnDemand, whole.Spot-steady.Spot-failure.Spot
+		rest.OnDemand, rest.Spot = left(whole.OnDemand, steady.OnDemand, failure.OnDemand), left(whole.Spot, steady.Spot, failure.Spot)
 	}
 	return []Row{
 		whole,
@@ -37,3 +37,7 @@ func (b *Bill) Rows() []Row {
 		rest,
 	}
 }
+
+// left returns what two taxes leave of the whole. Spot may leave less than nothing: absent nodes
+// are in the taxes and not paid for.
+func left(whole, steady, failure float64) float64 { return max(0, whole-steady-failure) }
