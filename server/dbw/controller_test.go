@@ -164,6 +164,13 @@ func TestARateInProportionAsksForMoreGradients(t *testing.T) {
 			w.part = part
 			w.took = func(int) float64 { return 0.5 + 0.5*w.rng.ExpFloat64() }
 			w.run(controller(t, name, w.busy), 80)
+			want := float64(w.rule.LearningRate) * w.last.Rate
+			if part != nil {
+				want *= part(w.last.Quota)
+			}
+			if got := w.last.Estimate.Rate; math.Abs(got-want) > 1e-9 {
+				t.Errorf("%s: a choice of %d (%s) says that its rate is %v, want %v", name, w.last.Quota, w.last.Reason, got, want)
+			}
 			return middle(w.quotas[20:])
 		}
 		constant, linear := quotas(nil), quotas(func(k int) float64 { return float64(k) / 16 })

@@ -74,6 +74,27 @@ func TestALateWorkerTimesTheStepsItMissed(t *testing.T) {
 	}
 }
 
+// In the paper, a gradient times the step of its own version alone.
+func TestInThePaperAGradientTimesItsOwnStep(t *testing.T) {
+	d := newDurations(30, false)
+	d.own = true
+	d.release(0, 0, 2, 2)
+	d.arrive(0, 0, 1)
+	d.release(1, 1, 1, 2)
+	d.arrive(0, 1, 2)
+	d.release(2, 2, 1, 2)
+	d.arrive(1, 0, 2.5)
+	d.arrive(1, 2, 6) // the first of version 2
+	for _, c := range []struct {
+		h, k         int
+		mean, weight float64
+	}{{2, 1, 1, 1}, {2, 2, 2.5, 1}, {1, 1, 2.5, 2}, {1, 2, 0, 0}} {
+		if mean, weight := d.sample(c.h, c.k); math.Abs(mean-c.mean) > 0.1 || math.Abs(weight-c.weight) > 0.1 {
+			t.Errorf("T(%d,%d) is %v with weight %v, want %v and %v", c.h, c.k, mean, weight, c.mean, c.weight)
+		}
+	}
+}
+
 // The two moments are unbiased, and exact for known gradients. Of (3, 0) and (1, 2) the mean is (2,
 // 1), and the variance ½·(‖(1,−1)‖² + ‖(−1,1)‖²)·2 = 4.
 func TestMomentsOfTwoGradients(t *testing.T) {
@@ -141,6 +162,88 @@ func TestTheSecantIsExactOnAQuadratic(t *testing.T) {
 			}
 			for i := range x {
 				x[i] += d[i]
+			}
+		}
+	}
+}
+
+// A step that is not known tells nothing of the step after it.
+func TestTheSecantDoesNotReachAcrossAStep(t *testing.T) {
+	for name, lost := range map[string]Outcome{
+		"not told of":                     {},
+		"not measured":                    {Step: 3, SquaredNorm: 1},
+		"measured with a product of NaN":  {Step: 3, SquaredNorm: 1, Measured: true, Dot: math.NaN(), SquaredDisplacement: math.NaN()},
+		"measured with a length of +Inf ": {Step: 3, SquaredNorm: 1, Measured: true, Dot: -1, SquaredDisplacement: math.Inf(1)},
+	} {
+		s := newSecant(1)
+		add := func(o Outcome) {
+			o.Gradients, o.Optimizer = []Gradient{{Share: 1}}, kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.5}
+			s.add(o, o.SquaredNorm, 0)
+		}
+		add(Outcome{Step: 1, Measured: true, SquaredNorm: 4, SquaredDisplacement: 1})
+		add(Outcome{Step: 2, Measured: true, SquaredNorm: 1, Dot: -1, SquaredDisplacement: 0.25}) // of a curvature of 1: −1 − (−2)
+		if s.curvature() != 1 {
+			t.Fatalf("%s: curvature %v, want 1", name, s.curvature())
+		}
+		told := 1.0 // of steps in progress
+		if lost.Step > 0 {
+			add(lost)
+			if finite(lost.Dot) && lost.Measured {
+				told++
+			}
+		}
+		before := s.curvature()
+		add(Outcome{Step: 4, Measured: true, SquaredNorm: 1, Dot: -5, SquaredDisplacement: 1})
+		if s.curvature() != before || s.progress.steps != told {
+			t.Errorf("%s: curvature %v after it, %v steps of progress; want %v and %v", name, s.curvature(), s.progress.steps, before, told)
+		}
+		add(Outcome{Step: 5, Measured: true, SquaredNorm: 1, Dot: 1.5, SquaredDisplacement: 1}) // 1.5 − (−0.5)
+		if s.curvature() != 2 {
+			t.Errorf("%s: curvature %v two steps after it, want 2", name, s.curvature())
+		}
+	}
+}
+
+// Progress is that of the whole learning rate: a step with half of it shows twice its own.
+func TestProgressIsOfTheWholeRate(t *testing.T) {
+	for _, full := range []float64{0, 0.5, 1, 2} {
+		s := newSecant(1)
+		s.full = full
+		o := kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.5}
+		for step := range kintsugi.Step(2) {
+			s.add(Outcome{Step: step, Measured: true, SquaredNorm: 4, Dot: -1 * float64(step), SquaredDisplacement: 1, Optimizer: o, Gradients: []Gradient{{Share: 1}}}, 4, 0)
+		}
+		want := (1 + 2) / 2. // the trapezoid of −1 and −0.5·4
+		if full > 0 {
+			want *= full / 0.5
+		}
+		if got := s.progress.sum; math.Abs(got-want) > 1e-6 {
+			t.Errorf("a rate of 0.5 of %v: progress %v, want %v", full, got, want)
+		}
+	}
+}
+
+// Steps of a rule that averages gradients and goes c times as far as its learning rate says have c
+// times that rate, whatever noise there is.
+func TestTheRateOfAveragesIsHowFarTheyGo(t *testing.T) {
+	const dim, c = 50, 3.0
+	rng := rand.New(rand.NewPCG(7, 7))
+	o := kintsugi.Optimizer{Rule: kintsugi.RuleAdam, LearningRate: 0.125, Beta1: 0.75, Beta2: 0.99}
+	for _, noise := range []float64{0, 1, 10} {
+		for _, k := range []int{1, 4} {
+			s := newSecant(2000)
+			m := make([]float64, dim)
+			for step := range 3000 {
+				moved := 0.0
+				for i := range m {
+					m[i] = 0.75*m[i] + 0.25*(0.5+noise/math.Sqrt(float64(k))*rng.NormFloat64())
+					moved += float64(o.LearningRate) * c * m[i] * float64(o.LearningRate) * c * m[i]
+				}
+				out := Outcome{Step: kintsugi.Step(step), Measured: true, Optimizer: o, SquaredDisplacement: moved, Gradients: make([]Gradient, k)}
+				s.add(out, dim*0.25, dim*noise*noise)
+			}
+			if got, want := s.rate(o), c*float64(o.LearningRate); math.Abs(got-want) > 0.03*want {
+				t.Errorf("noise %v, %d gradients: a rate of %v, want %v", noise, k, got, want)
 			}
 		}
 	}
