@@ -371,29 +371,45 @@ func TestTheEngineTrainsAsGorgoniaDoes(t *testing.T) {
 	}
 }
 
-// TestAGradientThatNobodyWaitsForEnds cancels in the middle of a gradient, when the last layer is
-// reported.
+// TestAGradientThatNobodyWaitsForEnds cancels wherever a gradient asks for parameters or reports a
+// layer. No other layer begins, and the next gradient shows no trace of it.
 func TestAGradientThatNobodyWaitsForEnds(t *testing.T) {
-	d := lookup(t, "lenet", digits)
-	params, b := initial(t, d, 1), modeltest.RandomBatch(digits, 300, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	reports := 0
-	e := open(t, d, engine.Options{Threads: 2, Ready: func(int, int) { reports++; cancel() }})
-	want, got := make([]float32, d.Values()), make([]float32, d.Values())
-	if _, err := e.GradientContext(ctx, params, got, b); !errors.Is(err, context.Canceled) || reports != 1 {
-		t.Errorf("error %v after %d layers; want %v after one", err, reports, context.Canceled)
-	}
-	if _, err := e.GradientContext(ctx, params, got, b); !errors.Is(err, context.Canceled) || reports != 1 {
-		t.Errorf("error %v after %d layers; want %v before any", err, reports, context.Canceled)
-	}
-	if _, err := open(t, d, engine.Options{}).Gradient(params, want, b); err != nil {
+	sequence, err := model.Describe("sequence", tokens, model.Defaults{}, sequenceModels["two, with noise"]...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Gradient(params, got, b); err != nil {
-		t.Fatal(err)
-	}
-	if i := differs(got, want); i >= 0 {
-		t.Errorf("after an interruption gradient %d is %g; want %g", i, got[i], want[i])
+	for _, d := range []*model.Description{lookup(t, "lenet", digits), sequence} {
+		params, b := initial(t, d, 1), modeltest.RandomBatch(d.Input, 150, 1) // two pieces of sequences
+		calls, stop := 0, -1
+		var cancel context.CancelFunc
+		called := func(int, int) {
+			if calls++; calls == stop {
+				cancel()
+			}
+		}
+		e := open(t, d, engine.Options{Threads: 2, Ready: called, Need: called})
+		want, got := make([]float32, d.Values()), make([]float32, d.Values())
+		if _, err := e.Gradient(params, want, b); err != nil {
+			t.Fatal(err)
+		}
+		all := calls
+		for stop = range all + 1 {
+			var ctx context.Context
+			ctx, cancel = context.WithCancel(t.Context())
+			if calls = 0; stop == 0 {
+				cancel()
+			}
+			if _, err := e.GradientContext(ctx, params, got, b); !errors.Is(err, context.Canceled) || calls != stop {
+				t.Errorf("%s: error %v after %d of %d calls; want %v after %d", d.Name, err, calls, all, context.Canceled, stop)
+			}
+			cancel()
+		}
+		if _, err := e.Gradient(params, got, b); err != nil {
+			t.Fatal(err)
+		}
+		if i := differs(got, want); i >= 0 {
+			t.Errorf("%s: after interruptions gradient %d is %g; want %g", d.Name, i, got[i], want[i])
+		}
 	}
 }
 
