@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -92,6 +93,95 @@ func TestAnAcceleratorGetsAllValuesOfASum(t *testing.T) {
 		}
 	}
 }
+
+// A sum that is used again, from the pool or from a shelf, is like a new one, whether it was made
+// before or has landed, and of few values or of all.
+func TestNothingIsLeftOfTheSumBefore(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	f, c := shelfFor(t)
+	pool := &sums{cut: c.cut}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	// payload returns a chunk that names n of its values.
+	payload := func(chunk, n int) (b []byte) {
+		x := make([]float32, c.values[chunk])
+		var runs []kernels.Run
+		for i := range n {
+			at := int32(i * len(x) / n)
+			x[at] = rng.Float32()
+			runs = append(runs, kernels.Run{Lo: at, Hi: at + 1})
+		}
+		return kernels.AppendRuns(nil, x, runs)
+	}
+	made := func(s *sum, few bool) {
+		t.Helper()
+		s.begin(&c.cut)
+		want := make([][]byte, len(c.frames))
+		for i, part := range c.of {
+			if few {
+				b := payload(i, 1+rng.IntN(30))
+				s.named[i], want[part] = append(s.named[i], b...), append(want[part], b...)
+			}
+			if err := s.chunkMade(&c.cut, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for part, b := range want {
+			if !few {
+				b = kernels.Bytes(s.parts[part])
+			}
+			if few && !slices.Equal(s.few[part], b) || !few && len(s.few[part]) > 0 || s.crcs[part] != transport.Checksum(b) {
+				t.Errorf("part %d is not what was made of it (of few values: %v)", part, few)
+			}
+		}
+	}
+	landed := func(s *sum, few bool) {
+		t.Helper()
+		for part := range c.frames {
+			var b []byte
+			for i := range c.of {
+				if few && c.of[i] == part {
+					b = append(b, payload(i, 1+rng.IntN(30))...)
+				}
+			}
+			if few {
+				if err := s.land(&c.cut, part, b); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for name, take := range map[string]func() *sum{"the pool": pool.take, "a shelf": func() *sum { return f.take(&c.cut) }} {
+		var before *sum
+		again := 0
+		for round := range 40 {
+			s := take()
+			if s == before {
+				again++
+			}
+			if before = s; s.await(over, 0) != nil || slices.ContainsFunc(s.few, notEmpty) || slices.ContainsFunc(s.named, notEmpty) {
+				t.Fatalf("%s, round %d: something is left of the sum before", name, round)
+			}
+			switch few := rng.IntN(2) == 0; rng.IntN(3) {
+			case 0:
+				made(s, few)
+			case 1:
+				landed(s, few)
+			default:
+				s.begin(&c.cut) // and is given up
+			}
+			pool.unpin(s)
+		}
+		if again < 5 {
+			t.Errorf("%s: a sum was used again %d times, want some", name, again)
+		}
+		if lent := pool.lent(nil); len(lent.few) != len(c.frames) || len(lent.named) != len(c.of) {
+			t.Errorf("a sum in the memory of another process has no room for few values")
+		}
+	}
+}
+
+func notEmpty(b []byte) bool { return len(b) > 0 }
 
 // Whatever is decided anew, and however slow the next replica is, nobody writes a sum that it still
 // reads or that is kept here, and in steady state there is always room.
