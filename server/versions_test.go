@@ -109,6 +109,94 @@ func TestASecondTryReplacesTheFirst(t *testing.T) {
 	}
 }
 
+// Whatever a replica does with its versions, each buffer is free, readable, or read by somebody, and
+// what is read is not written.
+func TestNoBufferIsLost(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		v := newTestVersions(t)
+		v.keep = seed%2 == 0
+		first(v)
+		step := kintsugi.Step(0) // of the current version
+		var read []*version      // with a pin for each entry
+		values := make(map[*version]float32)
+		next := func(at kintsugi.Step) *version {
+			x := v.take(at)
+			for i := range x.params {
+				x.params[i] = float32(rng.IntN(1 << 20))
+			}
+			return x
+		}
+		for range 300 {
+			switch rng.IntN(8) {
+			case 0, 1:
+				v.applied(next(step + 1))
+				if rng.IntN(4) == 0 { // decided anew
+					v.applied(next(step + 1))
+				}
+				step++
+				v.publish(nil)
+			case 2:
+				v.applied(next(step + 1)) // and not released: the line may end, or a snapshot may come
+				v.wait()
+				if rng.IntN(2) == 0 {
+					v.released()
+				}
+				if want := step + kintsugi.Step(rng.IntN(3)); v.adopt(want) > want {
+					t.Fatalf("seed %d: a version after step %d is adopted for it", seed, want)
+				} else {
+					step = want
+				}
+			case 3:
+				step += kintsugi.Step(rng.IntN(3))
+				v.install(next(step))
+			case 4:
+				step++
+				v.copied(next(step))
+				step++
+				v.copied(next(step))
+				v.copied(next(step)) // the same once more
+				if v.publish(nil); v.current.step != step {
+					t.Fatalf("seed %d: the newest copy is of step %d, want %d", seed, v.current.step, step)
+				}
+			case 5:
+				v.discard(next(step + 1))
+			case 6:
+				x, _ := v.pin(0)
+				read, values[x] = append(read, x), x.params[0]
+				if p := v.pinPrevious(); p != nil {
+					read, values[p] = append(read, p), p.params[0]
+				}
+			default:
+				if n := len(read); n > 0 {
+					i := rng.IntN(n)
+					v.unpin(read[i])
+					read[i], read = read[n-1], read[:n-1]
+				}
+			}
+			there := make(map[*version]bool)
+			for _, x := range slices.Concat(v.free, v.waiting, read, []*version{v.previous, v.current, v.next}) {
+				if x != nil {
+					there[x] = true
+				}
+			}
+			if len(there) != v.made {
+				t.Fatalf("seed %d: %d of %d buffers are there", seed, len(there), v.made)
+			}
+			for i, x := range v.free {
+				if x.live || x.pins > 0 || slices.Contains(v.free[:i], x) {
+					t.Fatalf("seed %d: a buffer that is free is readable, read by %d, or free twice", seed, x.pins)
+				}
+			}
+			for _, x := range read {
+				if x.params[0] != values[x] || slices.Contains(v.free, x) {
+					t.Fatalf("seed %d: a version that is read was given up", seed)
+				}
+			}
+		}
+	}
+}
+
 // Frames are encoded once for each version, and cover it.
 func TestFramesAreEncodedOnce(t *testing.T) {
 	v := newTestVersions(t)
