@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +37,11 @@ func startWith(t testing.TB, rule kintsugi.Rule, values int) *one {
 
 // startOutside is startWith with memory outside the process.
 func startOutside(t testing.TB, rule kintsugi.Rule, values int, outside *server.Outside) *one {
+	return startChanged(t, values, func(cfg *server.Config) { cfg.Schedule.Rule, cfg.Outside = rule, outside })
+}
+
+// startChanged is start with a number of values and a configuration that change changes.
+func startChanged(t testing.TB, values int, change func(*server.Config)) *one {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{values}}})
 	if err != nil {
 		t.Fatal(err)
@@ -44,13 +50,14 @@ func startOutside(t testing.TB, rule kintsugi.Rule, values int, outside *server.
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Config{
+	cfg := server.Config{
 		Incarnation: 1, Layout: l, Device: kernels.Host, Slots: 2, Consistency: agg.Config{Quota: 1, Lead: kintsugi.Infinite}, Steps: 1 << 30,
-		Schedule: conductor.Schedule{Rule: rule, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
+		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
 		Load:      func(context.Context, kintsugi.View, *server.Shard) error { return nil },
 		NextFence: func(_ context.Context, v kintsugi.View) (kintsugi.Fence, error) { return v.Fence + 1, nil },
-		Outside:   outside,
-	})
+	}
+	change(&cfg)
+	s := server.New(cfg)
 	patience := 20 * time.Second
 	if _, fuzzes := t.(*testing.F); fuzzes {
 		patience = time.Hour
@@ -364,6 +371,49 @@ func TestTheSameIncarnationMayConnectAgain(t *testing.T) {
 	c.join(0, 1)
 	if m, err := old.Recv(); err == nil || errors.Is(err, kintsugi.ErrFenced) {
 		c.Errorf("the stream before got %+v, %v", m, err)
+	}
+}
+
+// A step does not wait for a worker that has left, and waits for one whose stream is broken: it may
+// come back, and counts then.
+func TestAWorkerWhoseStreamBreaksMayComeBack(t *testing.T) {
+	for _, breaks := range []bool{false, true} {
+		c := startChanged(t, 100, func(cfg *server.Config) { cfg.Consistency = agg.Config{} })
+		gives := func(w *transport.WorkClient, slot kintsugi.Slot) {
+			push := c.push()
+			c.send(push, id(slot), 1, c.frames...)
+			c.wantReceived(push, id(slot))
+			if err := w.Send(kintsugi.Ticket{Push: id(slot), Views: []kintsugi.ViewNumber{1}, Examples: 1, SquaredNorm: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stays := c.join(0, 1)
+		of := *c
+		var broken context.CancelFunc
+		of.ctx, broken = context.WithCancel(c.ctx)
+		goes := of.join(1, 1)
+		gives(stays, 0)
+		want := []kintsugi.PushID{id(0)}
+		if breaks {
+			broken()
+			if _, err := goes.Recv(); err == nil {
+				t.Fatal("a broken stream goes on")
+			}
+			gives(c.join(1, 1), 1)
+			want = append(want, id(1))
+		} else if err := goes.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		var counted []kintsugi.PushID
+		for counted == nil {
+			if m, is := ok[kintsugi.ConductorMessage](c)(stays.Recv()).(kintsugi.Released); is && m.Step == 1 {
+				counted = m.Counted
+			}
+		}
+		if !slices.Equal(counted, want) {
+			t.Errorf("the stream breaks: %v; step 1 counts %v, want %v", breaks, counted, want)
+		}
+		broken()
 	}
 }
 
