@@ -72,7 +72,7 @@ func endAll(dir string) {
 
 // newCluster starts a Slurm with the nodes a1 to a4 for servers, in the partition stable, and b1
 // and b2 with room for one worker each, in spot. Jobs of the partition urgent preempt those on b1
-// and b2.
+// and b2. The partition wide has a node more for workers, c1, which no urgent job takes.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	for _, name := range programs {
@@ -126,7 +126,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-var nodes = []string{"a1", "a2", "a3", "a4", "b1", "b2"}
+var nodes = []string{"a1", "a2", "a3", "a4", "b1", "b2", "c1"}
 
 // configuration is the cluster's slurm.conf.
 func (c *cluster) configuration() string {
@@ -146,13 +146,14 @@ func (c *cluster) configuration() string {
 	}
 	for i, name := range nodes {
 		cpus := 4
-		if name[0] == 'b' {
+		if name[0] != 'a' {
 			cpus = 1
 		}
 		conf = append(conf, fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.%d Port=%d CPUs=%d", name, host, 11+i, c.port(), cpus))
 	}
 	conf = append(conf, "PartitionName=stable Nodes=a[1-4] Default=YES PriorityTier=5 PreemptMode=OFF",
-		"PartitionName=spot Nodes=b[1-2] PriorityTier=1 PreemptMode=REQUEUE GraceTime=40", "PartitionName=urgent Nodes=b[1-2] PriorityTier=9 PreemptMode=OFF", "")
+		"PartitionName=spot Nodes=b[1-2] PriorityTier=1 PreemptMode=REQUEUE GraceTime=40",
+		"PartitionName=wide Nodes=b[1-2],c1 PriorityTier=1 PreemptMode=REQUEUE GraceTime=40", "PartitionName=urgent Nodes=b[1-2] PriorityTier=9 PreemptMode=OFF", "")
 	return strings.Join(conf, "\n")
 }
 
@@ -287,6 +288,7 @@ type run struct {
 	*cluster
 	name           string
 	servers, array string // numbers of jobs
+	jobs           int    // how many there are: of the servers, and of each worker
 	hurried        map[string]time.Time
 }
 
@@ -300,11 +302,17 @@ func (c *cluster) submit(name, settings string, more ...string) *run {
 // the run has a name of its own.
 func (c *cluster) submitAs(as, name, settings string, more ...string) *run {
 	c.t.Helper()
+	return c.submitWith([]string{"-w", "--partition=spot"}, as, name, settings, more...)
+}
+
+// submitWith is submitAs with options for workers.
+func (c *cluster) submitWith(options []string, as, name, settings string, more ...string) *run {
+	c.t.Helper()
 	file := c.at("runs/" + name + ".yaml")
 	c.must(os.WriteFile(file, []byte(settings), 0o644))
-	args := append([]string{"KINTSUGI_RUN=" + as, "bash", c.at("deploy/slurm/run.sh"), "-s", "--partition=stable", "-w", "--partition=spot", c.at("runs/" + name), file}, more...)
+	args := slices.Concat([]string{"KINTSUGI_RUN=" + as, "bash", c.at("deploy/slurm/run.sh"), "-s", "--partition=stable"}, options, []string{c.at("runs/" + name), file}, more)
 	c.t.Log(c.says("env", args...))
-	r := &run{cluster: c, name: name, hurried: make(map[string]time.Time)}
+	r := &run{cluster: c, name: name, jobs: 3, hurried: make(map[string]time.Time)}
 	jobs, err := os.ReadFile(r.file("jobs"))
 	c.must(err)
 	r.servers, r.array, _ = strings.Cut(strings.TrimSpace(string(jobs)), ",")

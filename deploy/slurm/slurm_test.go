@@ -46,6 +46,7 @@ func TestRunsUnderSlurm(t *testing.T) {
 		{"a run trains to its end", endOfARun},
 		{"a run with a wrong setting fails, and keeps nobody waiting", wrongSetting},
 		{"a worker whose node is wanted leaves, and comes back", preemption},
+		{"a spare takes the place of a worker whose node is wanted", spare},
 		{"a server that is killed is begun again, one whose node dies on another node", deathsOfServers},
 		{"with one replica a server that is killed finds its shard", memoryOutside},
 		{"servers that have notice leave, and the run goes on where it was", noticeOfServers},
@@ -97,7 +98,7 @@ func (r *run) completes() *record.Run {
 	r.eventually(r.name+" has ended", func() bool {
 		r.soon()
 		states := r.states()
-		return len(states) == 3 && !slices.ContainsFunc(states, func(s string) bool { return s == "PENDING" || s == "RUNNING" || s == "COMPLETING" })
+		return len(states) == r.jobs && !slices.ContainsFunc(states, func(s string) bool { return s == "PENDING" || s == "RUNNING" || s == "COMPLETING" })
 	})
 	if states := r.states(); slices.ContainsFunc(states, func(s string) bool { return s != "COMPLETED" }) {
 		r.t.Errorf("the jobs are %v", states)
@@ -152,6 +153,44 @@ func preemption(c *cluster) {
 		c.t.Errorf("the failures are %+v, %d steps were done again", f, got.Summary.ReworkSteps)
 	} else if name := "worker-" + f[0].Part[len("worker/"):]; strings.Count(r.log(name), `"worker is up"`) != 2 {
 		c.t.Errorf("its second life is missing:\n%s", r.log(name))
+	}
+}
+
+// spare has a worker more than the run. It takes the place of one whose node is wanted, long before
+// that one comes back, which is then the spare.
+func spare(c *cluster) {
+	r := c.submitWith([]string{"-w", "--partition=wide", "-x", "1"}, "default", "spare", settings(2, 600))
+	r.jobs = 4
+	r.reaches(50)
+	const waits, works = `all places are filled`, `"worker is up"`
+	wanted, waiting := "", ""
+	for _, line := range strings.Split(r.says("squeue", "--noheader", "--array", "--jobs="+r.array, "--format=%K %N"), "\n") {
+		element, on, _ := strings.Cut(line, " ")
+		switch said := r.log("worker-" + element); {
+		case !strings.Contains(said, works):
+			waiting = element
+		case strings.HasPrefix(on, "b"):
+			wanted = strings.TrimSpace(on)
+		}
+	}
+	if wanted == "" || waiting == "" || !strings.Contains(r.log("worker-"+waiting), waits) {
+		c.t.Fatalf("no worker is on b1 or b2 (%q), or no spare waits (%q)", wanted, waiting)
+	}
+	c.says("sbatch", "--parsable", "--partition=urgent", "--nodelist="+wanted, "--exclusive", "--output=/dev/null", "--wrap=sleep 5")
+	r.eventually("the spare works", func() bool { return strings.Contains(r.log("worker-"+waiting), works) })
+	got := r.ends(600)
+	if f := got.Failures; len(f) != 1 || !strings.HasPrefix(f[0].Part, "worker/") || !f[0].Announced || got.Summary.ReworkSteps != 0 {
+		c.t.Errorf("the failures are %+v, %d steps were done again", f, got.Summary.ReworkSteps)
+	}
+	alone := 0
+	for _, s := range got.Steps {
+		if s.Workers < 2 {
+			alone++
+		}
+	}
+	c.t.Logf("%d steps had one worker", alone)
+	if last := got.Steps[len(got.Steps)-1]; len(last.Counted) != 2 {
+		c.t.Errorf("the last step counts %d gradients, want 2", len(last.Counted))
 	}
 }
 
