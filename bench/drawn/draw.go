@@ -63,7 +63,33 @@ func Draw(seed uint64, n int, program ...string) *Training {
 			d.set("outer", outer)
 		}
 	}
+	if rng.IntN(3) == 0 { // after that, for the same reason
+		d.drawMore(rng)
+	}
 	return d
+}
+
+// drawMore makes a run less usual: servers die together, shards have three replicas, or the running
+// checkpoint has a form of its own.
+func (d *Training) drawMore(rng *rand.Rand) {
+	at := "step " + strconv.Itoa(1+rng.IntN(d.steps-1))
+	die := oneOf(rng, 2, 2, 3, d.servers)
+	form := oneOf(rng, "adaptive", "1/4,20", "1/8,16,threshold", "1/2,8,roundrobin", "1/8,16,recentlyused",
+		"1/8,16,half", "1/4,16,shadow:sign", "1/8,16,shadow:int8", "1/8,16,coasting:int8", "1/8,16,coasting:int4")
+	switch rng.IntN(4) {
+	case 0, 1:
+		for i := range min(die, d.servers) {
+			d.Faults = append(d.Faults, "kill server/"+strconv.Itoa((i+d.steps)%d.servers)+" at "+at)
+		}
+	case 2:
+		if d.recovery == "gold" && d.replicas == 0 && d.servers > 2 {
+			d.replicas = 3
+			d.set("replicas", "3")
+		}
+	default:
+		i := slices.Index(d.Settings, "--recovery")
+		d.recovery, d.Settings[i+1] = "scar", "scar:"+form
+	}
 }
 
 func oneOf[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }

@@ -33,10 +33,20 @@ func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 		if d.Interrupt > 0 {
 			drawn = append(drawn, "the whole run")
 		}
+		if n := len(d.Faults); n > 1 && faults[n-1].At == faults[n-2].At && faults[n-1].Part != faults[n-2].Part {
+			drawn = append(drawn, "servers together")
+		}
+		if d.replicas == 3 {
+			drawn = append(drawn, "three replicas")
+		}
+		if d.recovery == "scar" && slices.ContainsFunc(d.Settings, func(s string) bool { return strings.HasPrefix(s, "scar:") }) {
+			drawn = append(drawn, "a running checkpoint of its own form")
+		}
 	}
 	want := []string{
 		"kill coordinator", "pause coordinator", "kill server", "lose server", "notice server", "pause server",
 		"kill worker", "notice worker", "pause worker", "slow worker", "the whole run",
+		"servers together", "three replicas", "a running checkpoint of its own form",
 	}
 	for _, s := range launch.ServerStates() {
 		want = append(want, "server "+s)
