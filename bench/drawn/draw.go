@@ -87,8 +87,10 @@ func (d *Training) drawMore(rng *rand.Rand) {
 			d.set("replicas", "3")
 		}
 	default:
-		i := slices.Index(d.Settings, "--recovery")
-		d.recovery, d.Settings[i+1] = "scar", "scar:"+form
+		if d.replicas == 0 { // it restores shards that are lost with their one replica
+			i := slices.Index(d.Settings, "--recovery")
+			d.recovery, d.Settings[i+1] = "scar", "scar:"+form
+		}
 	}
 }
 
