@@ -583,6 +583,13 @@ func TestCurvatureForgetsAndNeverSilences(t *testing.T) {
 	if got := weights(); !slices.Equal(got, []float64{6, 0.06, 0.06}) {
 		t.Errorf("distances become %v", got)
 	}
+	between := NewCurvature(3, 10) // 2 and 6: the mean of what is known is 4
+	between.Observe(0, 6, 1)
+	between.Observe(1, 2, 1)
+	distances := []float64{2, 2, 2}
+	if between.Weigh(distances); !slices.Equal(distances, []float64{6, 2, 0.04}) {
+		t.Errorf("two are known: distances become %v", distances)
+	}
 	for range 10 {
 		k.Observe(0, 0, 0)
 	}
