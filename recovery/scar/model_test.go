@@ -284,3 +284,26 @@ func TestAdaptKeepsWithinWhatTheStoreTakes(t *testing.T) {
 		}
 	}
 }
+
+// What is a mistake of the caller alone is a panic, at once.
+func TestMistakesOfCallersPanic(t *testing.T) {
+	p := planner(t, Config{Bytes: []int64{1, 1}, Period: 1, Fraction: 1})
+	for name, f := range map[string]func(){
+		"saved steps of other chunks": func() { p.Begin(1, []kintsugi.Step{1}) },
+		"distances of other chunks":   func() { p.Plan(1, []float64{1}) },
+		"no distances":                func() { p.Plan(1, nil) },
+		"curvature of other values":   func() { Rise([]float32{1}, []float32{1, 2}, []float32{1, 2}) },
+		"saved values of others":      func() { Rise([]float32{1}, []float32{1}, []float32{1, 2}) },
+		"a half-life of 0":            func() { NewCurvature(1, 0) },
+		"rows of two lengths":         func() { TotalVariation([]float32{1, 2}, []float32{1}) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
