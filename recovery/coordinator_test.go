@@ -377,6 +377,39 @@ func TestACoordinatorDoesNotWaitForADeadOne(t *testing.T) {
 	c.await(views, 1)
 }
 
+// One that is not known to be dead leads until it goes, whoever else would lead.
+func TestACoordinatorLeavesTheOthersAlone(t *testing.T) {
+	c := newCluster(t)
+	views := c.WatchView(c.ctx)
+	lead, err := c.dial().Campaign(c.ctx, "alive", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 1)
+	c.coordinate(Config{ID: "second", Roster: roster.Config{Servers: 1}, Lease: time.Hour, Gone: func(id string) bool {
+		asked <- id
+		return id == "second" // as is said of an earlier life of its own name
+	}})
+	if id := <-asked; id != "alive" {
+		t.Errorf("it was asked whether %q is dead", id)
+	}
+	for range 100 { // each asks etcd, which has time to change its mind
+		if leader, err := c.Leader(c.ctx); leader != "alive" || err != nil {
+			t.Fatalf("%q leads (%v), although nobody said that the one before is dead", leader, err)
+		}
+	}
+	select {
+	case <-lead.Lost():
+		t.Error("the leadership was lost")
+	default:
+	}
+	c.serve(0)
+	if err := lead.Resign(); err != nil {
+		t.Error(err)
+	}
+	c.await(views, 1)
+}
+
 // A coordinator that another one takes for dead, and is not, is there when that one goes.
 func TestACoordinatorThatWasTakenForDeadCampaignsAgain(t *testing.T) {
 	c := newCluster(t)
