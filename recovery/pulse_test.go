@@ -105,25 +105,64 @@ func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeat
 }
 
 // A server that the coordinator does not reach may still reach etcd, and report there which servers
-// it does not reach. It is not taken in for that.
+// it does not reach, or that it reaches them all. It is not taken in for that.
 func TestWhatADeadServerSaysDoesNotBringItBack(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		c := newCluster(t)
+		c.coordinate(Config{Roster: roster.Config{Servers: 4, Replicas: 2}})
+		var servers []*body
+		for i := range uint32(4) {
+			servers = append(servers, c.live(i, false))
+		}
+		views := c.WatchView(c.ctx)
+		c.await(views, 1)
+		servers[1].stop()
+		c.await(views, 2)
+		servers[3].stop()
+		c.await(views, 3)
+		var apart []kintsugi.Life
+		if !all {
+			apart = append(apart, kintsugi.Life{Server: 0, Incarnation: servers[0].place.Incarnation()})
+		}
+		servers[1].says(c, apart...)
+		c.live(3, false)
+		v := c.await(views, 4)
+		if want := [][]kintsugi.ServerID{{0}, {2}, {2, 3}, {0, 3}}; !reflect.DeepEqual(v.Chains, want) {
+			t.Errorf("%+v, want chains %v", v, want)
+		}
+	}
+}
+
+// A server that could not be reached for a while comes in again, as the same life, and what it says
+// from then on counts.
+func TestAServerThatIsReachedAgainIsBelieved(t *testing.T) {
 	c := newCluster(t)
-	c.coordinate(Config{Roster: roster.Config{Servers: 4, Replicas: 2}})
+	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2}})
 	var servers []*body
-	for i := range uint32(4) {
+	for i := range uint32(3) {
 		servers = append(servers, c.live(i, false))
 	}
 	views := c.WatchView(c.ctx)
 	c.await(views, 1)
-	servers[1].stop()
+	away := servers[1]
+	away.stop()
 	c.await(views, 2)
-	servers[3].stop()
-	c.await(views, 3)
-	servers[1].says(c, kintsugi.Life{Server: 0, Incarnation: servers[0].place.Incarnation()})
-	c.live(3, false)
-	v := c.await(views, 4)
-	if want := [][]kintsugi.ServerID{{0}, {2}, {2, 3}, {0, 3}}; !reflect.DeepEqual(v.Chains, want) {
-		t.Errorf("%+v, want chains %v", v, want)
+	lis, err := transport.Listen(away.Addr().String())
+	if err != nil {
+		t.Skipf("its port is taken: %v", err)
+	}
+	again, served := transport.NewServer(lis, nil), make(chan error, 1)
+	go func() { served <- again.Serve() }()
+	t.Cleanup(func() { again.Stop(); <-served })
+	v := c.await(views, 3)
+	if want := [][]kintsugi.ServerID{{0, 1}, {2, 1}, {2, 0}}; !reflect.DeepEqual(v.Chains, want) || v.Servers[1].Incarnation != 1 {
+		t.Errorf("view %+v, want chains %v and the same life", v, want)
+	}
+	if err := away.place.Tell(c.ctx, map[string]any{"address": away.Addr().String(), "leaving": true}); err != nil {
+		t.Fatal(err)
+	}
+	if v = c.await(views, 4); slices.ContainsFunc(v.Chains, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, 1) }) {
+		t.Errorf("it says that it leaves, and is in the chains of view %+v", v)
 	}
 }
 
