@@ -83,6 +83,15 @@ func TestWhatCoastsIsMeasuredWhereItIs(t *testing.T) {
 			t.Errorf("chunk %d is at distance² %g from what was kept of it", i, d)
 		}
 	}
+	// What a save may begin with is what is saved, with the velocity, and no later save changes it.
+	last := r.cfg.Layout.Chunks[2]
+	was := []Kept{r.kept(0), r.kept(1), r.kept(2)}
+	r.durable(&version{params: ramp(r.values, 7), step: 30}, []kintsugi.ChunkID{1, 2}, nil)
+	for i, want := range []Kept{{x[:r.cfg.Layout.Chunks[0].Hi], make([]float32, r.cfg.Layout.Chunks[0].Hi)}, kept[1], {x[last.Lo:last.Hi], v[last.Lo:last.Hi]}} {
+		if !slices.Equal(was[i].Params, want.Params) || !slices.Equal(was[i].Velocity, want.Velocity) {
+			t.Errorf("of chunk %d something else is saved than what was kept, or it has another velocity", i)
+		}
+	}
 }
 
 // A restored shard goes on to the step at which its line begins, each chunk from its own step.
