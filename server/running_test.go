@@ -1,9 +1,12 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -116,6 +119,44 @@ func TestALostShardCoastsToWhereItsLineBegins(t *testing.T) {
 	}
 	if r.velocity != nil || x.step != 40 {
 		t.Errorf("it would coast again, at step %d", x.step)
+	}
+}
+
+// What a full checkpoint has is what is saved, unless it could not be written.
+func TestACheckpointThatFailsSavesNothing(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("no room")} {
+		r := oneShard(t, Copy{})
+		r.loop, r.saves = newLoop(t.Context(), func() {}), new(sync.WaitGroup)
+		x := r.versions.take(5)
+		copy(x.params, ramp(r.values, 1))
+		r.versions.publish(x)
+		before := ramp(r.values, 2)
+		if err := r.holdSaved(&version{params: before}, nil, make([]kintsugi.Step, r.chunks.Hi)); err != nil {
+			t.Fatal(err)
+		}
+		r.cfg.Enter = func(State) {}
+		r.cfg.Save = func(_ context.Context, _ kintsugi.View, s Shard) (string, uint64, error) {
+			if s.Step != 5 || !slices.Equal(s.Params, x.params) {
+				t.Errorf("step %d is saved, or with other parameters, want step 5", s.Step)
+			}
+			return "manifest", 1, failure
+		}
+		if err := r.do(func() { r.save(5) }); err != nil {
+			t.Fatal(err)
+		}
+		r.saves.Wait()
+		want := x.params
+		if failure != nil {
+			want = before
+		}
+		for i, c := range r.cfg.Layout.Chunks {
+			if !slices.Equal(r.kept(kintsugi.ChunkID(i)).Params, want[c.Lo:c.Hi]) {
+				t.Fatalf("the save ends with %v: chunk %d is not what is saved", failure, i)
+			}
+		}
+		if x.pins != 0 {
+			t.Errorf("the save ends with %v: the version is still read by %d", failure, x.pins)
+		}
 	}
 }
 
