@@ -68,6 +68,19 @@ func (c *cluster) live(i uint32, deaf bool) *body {
 	return b
 }
 
+// chains begins a run of as many servers as cfg says, with two replicas of each shard, and returns
+// them when the first view is there.
+func (c *cluster) chains(cfg roster.Config) (servers []*body, views <-chan kintsugi.View, first kintsugi.View) {
+	c.t.Helper()
+	cfg.Replicas = 2
+	c.coordinate(Config{Roster: cfg})
+	for i := range cfg.Servers {
+		servers = append(servers, c.live(uint32(i), false))
+	}
+	views = c.WatchView(c.ctx)
+	return servers, views, c.await(views, 1)
+}
+
 // says makes it report that it does not reach others.
 func (b *body) says(c *cluster, apart ...kintsugi.Life) {
 	c.t.Helper()
@@ -80,13 +93,7 @@ func (b *body) says(c *cluster, apart ...kintsugi.Life) {
 // connection that breaks is not a death: that server is still in the next view.
 func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath(t *testing.T) {
 	c := newCluster(t)
-	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2}})
-	var servers []*body
-	for i := range uint32(3) {
-		servers = append(servers, c.live(i, false))
-	}
-	views := c.WatchView(c.ctx)
-	first := c.await(views, 1)
+	servers, views, first := c.chains(roster.Config{Servers: 3})
 	servers[0].breaks()
 	start := time.Now()
 	servers[1].stop()
@@ -109,13 +116,7 @@ func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeat
 func TestWhatADeadServerSaysDoesNotBringItBack(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		c := newCluster(t)
-		c.coordinate(Config{Roster: roster.Config{Servers: 4, Replicas: 2}})
-		var servers []*body
-		for i := range uint32(4) {
-			servers = append(servers, c.live(i, false))
-		}
-		views := c.WatchView(c.ctx)
-		c.await(views, 1)
+		servers, views, _ := c.chains(roster.Config{Servers: 4})
 		servers[1].stop()
 		c.await(views, 2)
 		servers[3].stop()
@@ -137,13 +138,7 @@ func TestWhatADeadServerSaysDoesNotBringItBack(t *testing.T) {
 // from then on counts.
 func TestAServerThatIsReachedAgainIsBelieved(t *testing.T) {
 	c := newCluster(t)
-	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2}})
-	var servers []*body
-	for i := range uint32(3) {
-		servers = append(servers, c.live(i, false))
-	}
-	views := c.WatchView(c.ctx)
-	c.await(views, 1)
+	servers, views, _ := c.chains(roster.Config{Servers: 3})
 	away := servers[1]
 	away.stop()
 	c.await(views, 2)
@@ -169,13 +164,7 @@ func TestAServerThatIsReachedAgainIsBelieved(t *testing.T) {
 // Two servers are alive and do not reach each other. One of them is left out until they do.
 func TestOfTwoServersThatDoNotReachEachOtherOneIsOut(t *testing.T) {
 	c := newCluster(t)
-	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2, Settle: 100 * time.Millisecond}})
-	var servers []*body
-	for i := range uint32(3) {
-		servers = append(servers, c.live(i, false))
-	}
-	views := c.WatchView(c.ctx)
-	c.await(views, 1)
+	servers, views, _ := c.chains(roster.Config{Servers: 3, Settle: 100 * time.Millisecond})
 	servers[0].says(c, kintsugi.Life{Server: 2, Incarnation: servers[2].place.Incarnation()})
 	if v, want := c.await(views, 2), [][]kintsugi.ServerID{{0, 1}, {1}, {0}}; !reflect.DeepEqual(v.Chains, want) {
 		t.Errorf("%+v, want chains %v", v, want)
