@@ -12,9 +12,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// ledger is a slow and obvious Planner: it counts in fractions of bytes, and looks at everything
+// slow is a slow and obvious Planner: it counts in fractions of bytes, and looks at everything
 // each time.
-type ledger struct {
+type slow struct {
 	cfg    Config
 	credit *big.Rat // bytes that may be spent
 	last   kintsugi.Step
@@ -24,18 +24,18 @@ type ledger struct {
 	next   int // of RoundRobin
 }
 
-func newLedger(cfg Config) *ledger {
-	return &ledger{cfg: cfg, credit: new(big.Rat), saved: make([]kintsugi.Step, len(cfg.Bytes)), going: make(map[int]bool), failed: make(map[int]bool)}
+func newSlow(cfg Config) *slow {
+	return &slow{cfg: cfg, credit: new(big.Rat), saved: make([]kintsugi.Step, len(cfg.Bytes)), going: make(map[int]bool), failed: make(map[int]bool)}
 }
 
-func (l *ledger) total() (sum, largest int64) {
+func (l *slow) total() (sum, largest int64) {
 	for _, b := range l.cfg.Bytes {
 		sum, largest = sum+b, max(largest, b)
 	}
 	return sum, largest
 }
 
-func (l *ledger) earn(bytes *big.Rat) {
+func (l *slow) earn(bytes *big.Rat) {
 	sum, largest := l.total()
 	l.credit.Add(l.credit, bytes)
 	if most := new(big.Rat).SetInt64(sum + largest); l.credit.Cmp(most) > 0 {
@@ -44,21 +44,21 @@ func (l *ledger) earn(bytes *big.Rat) {
 }
 
 // set changes the period. Less than a byte is forgotten then.
-func (l *ledger) set(period kintsugi.Step, fraction float64) {
+func (l *slow) set(period kintsugi.Step, fraction float64) {
 	if period != l.cfg.Period {
 		l.credit.SetInt(new(big.Int).Quo(l.credit.Num(), l.credit.Denom()))
 	}
 	l.cfg.Period, l.cfg.Fraction = period, fraction
 }
 
-func (l *ledger) begin(step kintsugi.Step, saved []kintsugi.Step) {
+func (l *slow) begin(step kintsugi.Step, saved []kintsugi.Step) {
 	next := l.next
-	*l = *newLedger(l.cfg)
+	*l = *newSlow(l.cfg)
 	l.last, l.saved, l.next = step, slices.Clone(saved), next
 }
 
 // due looks for a multiple of the interval between the plan before and now.
-func (l *ledger) due(step kintsugi.Step) bool {
+func (l *slow) due(step kintsugi.Step) bool {
 	interval := new(big.Rat).Mul(new(big.Rat).SetFloat64(l.cfg.Fraction), new(big.Rat).SetInt64(int64(l.cfg.Period)))
 	for m := int64(0); ; m++ {
 		switch at := new(big.Rat).Mul(interval, new(big.Rat).SetInt64(m)); {
@@ -70,7 +70,7 @@ func (l *ledger) due(step kintsugi.Step) bool {
 	}
 }
 
-func (l *ledger) plan(step kintsugi.Step, distances []float64) (plan Plan) {
+func (l *slow) plan(step kintsugi.Step, distances []float64) (plan Plan) {
 	plan.Step = step
 	if step <= l.last {
 		return plan
@@ -130,7 +130,7 @@ func (l *ledger) plan(step kintsugi.Step, distances []float64) (plan Plan) {
 	return plan
 }
 
-func (l *ledger) done(plan Plan, durable bool) {
+func (l *slow) done(plan Plan, durable bool) {
 	for _, c := range plan.Chunks {
 		delete(l.going, int(c))
 		if l.failed[int(c)] = !durable; durable {
@@ -142,13 +142,13 @@ func (l *ledger) done(plan Plan, durable bool) {
 	}
 }
 
-// Whatever happens to its plans, and however the settings change, a planner decides as the ledger.
-func TestPlansAreThoseOfTheLedger(t *testing.T) {
+// Whatever happens to its plans, and however the settings change, a planner decides as the slow one.
+func TestPlansAreThoseOfASlowPlanner(t *testing.T) {
 	for seed := range uint64(100) {
 		w := newWorld(seed)
 		rng := w.rng
 		cfg := Config{Bytes: w.bytes, Period: kintsugi.Step(1 + rng.IntN(30)), Fraction: float64(1+rng.IntN(8)) / 8, Choice: Choice(rng.IntN(2)), MaxAge: kintsugi.Step(rng.IntN(3) * 40)}
-		p, l := planner(t, cfg), newLedger(cfg)
+		p, l := planner(t, cfg), newSlow(cfg)
 		var open []Plan
 		planned := 0
 		for step := kintsugi.Step(1); step < 300; step++ {
