@@ -182,7 +182,7 @@ kubernetes: ## run the chart on a real control plane, with processes for pods; a
 	KINTSUGI_PLANE=$(CURDIR)/bin/kubernetes KINTSUGI_STATIC=$(CURDIR)/bin/kintsugi-static unshare --mount $(GO) test -count 1 -v -timeout 20m $(TESTFLAGS) .
 
 .PHONY: slurm
-slurm: build ## run the scripts for Slurm on a Slurm of this machine; as root, with Debian's slurmctld, slurmd, slurm-client and munge; fifteen minutes
+slurm: build ## run the scripts for Slurm on a Slurm of this machine; as root, with Debian's slurmctld, slurmd, slurm-client and munge; seventeen minutes
 	$(GO) test -count 1 -v -timeout 40m $(TESTFLAGS) ./deploy/slurm -args -slurm
 
 # What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
