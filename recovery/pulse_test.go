@@ -144,7 +144,7 @@ func TestAServerThatIsReachedAgainIsBelieved(t *testing.T) {
 	c.await(views, 2)
 	lis, err := transport.Listen(away.Addr().String())
 	if err != nil {
-		t.Skipf("its port is taken: %v", err)
+		t.Skipf("another process has taken its port meanwhile; run it again: %v", err)
 	}
 	again, served := transport.NewServer(lis, nil), make(chan error, 1)
 	go func() { served <- again.Serve() }()
