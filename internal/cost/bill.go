@@ -83,7 +83,7 @@ func BillOf(u Usage, p Prices, priced bool) Bill {
 	if u.CPUSeconds.Sum() > 0 {
 		b.CPUSeconds = &u.CPUSeconds
 	}
-	t := u.taxes()
+	t := u.taxes(u.NodeSeconds)
 	steady, failure := t.steady(), t.failure()
 	b.Steady.CheckpointNodeSeconds = t.saving.Sum()
 	b.Steady.CopyNodeSeconds = t.copies.Sum()
@@ -109,9 +109,10 @@ type taxes struct{ outage, rework, notice, saving, copies ByRole }
 func (t *taxes) steady() ByRole  { return t.saving.Plus(t.copies) }
 func (t *taxes) failure() ByRole { return t.outage.Plus(t.rework).Plus(t.notice) }
 
-// taxes returns what each part took. A part takes no more than the parts before it have left: what
-// is measured may overlap, as when a repeated step ends an outage, and nobody pays twice.
-func (u *Usage) taxes() (t taxes) {
+// taxes returns which of the given node-seconds each part took. A part takes no more than the parts
+// before it have left: what is measured may overlap, as when a repeated step ends an outage, and
+// nobody pays twice.
+func (u *Usage) taxes(all ByRole) (t taxes) {
 	if u.WallSeconds <= 0 {
 		return taxes{}
 	}
@@ -119,12 +120,12 @@ func (u *Usage) taxes() (t taxes) {
 	during := func(seconds float64) ByRole {
 		seconds = min(seconds, left)
 		left -= seconds
-		return u.NodeSeconds.Times(seconds / u.WallSeconds)
+		return all.Times(seconds / u.WallSeconds)
 	}
 	t.outage, t.rework, t.notice = during(u.OutageSeconds), during(u.ReworkSeconds+u.LaggingSeconds), during(u.HandingSeconds)
 	t.saving = during(u.SavingSeconds)
-	t.copies = u.copies(u.NodeSeconds)
-	t.copies.Server = min(t.copies.Server, u.NodeSeconds.Server*(left/u.WallSeconds))
+	t.copies = u.copies(all)
+	t.copies.Server = min(t.copies.Server, all.Server*(left/u.WallSeconds))
 	return t
 }
 
@@ -138,11 +139,11 @@ func (u *Usage) copies(all ByRole) ByRole {
 	return ByRole{Server: all.Server * float64(u.Replicas-1) / float64(u.Replicas)}
 }
 
-// money multiplies paid node-seconds by hourly prices. Taxes are shares of the whole: on spot they
-// must not become larger because absent nodes cost nothing.
+// money multiplies paid node-seconds by hourly prices. Taxes have the same share of them as of all
+// node-seconds, by role, so that on spot nobody pays a tax for absent nodes, which cost nothing.
 func (u *Usage) money(prices, paid ByRole) *Money {
 	const hour = 3600
-	t := u.taxes()
+	t := u.taxes(paid)
 	m := &Money{Total: paid.dot(prices) / hour, Steady: t.steady().dot(prices) / hour, Failure: t.failure().dot(prices) / hour}
 	if u.Accuracy > 0 {
 		m.PerPoint = share(m.Total, 100*u.Accuracy)

@@ -49,6 +49,8 @@ func TestABillIsWhatNodesTakeTimesTheirPrices(t *testing.T) {
 		{"nothing happens", func(*Usage) {}, Money{Total: 10.5}, Money{Total: 3}, 0, 0},
 		{"a quarter of a worker's hour is missing: on spot it is not paid for", func(u *Usage) { u.Absent = ByRole{Worker: 900} },
 			Money{Total: 10.5}, Money{Total: 2.875}, 0, 0},
+		{"workers are there for a tenth of the hour, and half of it is an outage", func(u *Usage) { u.Absent, u.OutageSeconds = ByRole{Worker: 12960}, 1800 },
+			Money{Total: 10.5, Failure: 5.25}, Money{Total: 1.2, Failure: 0.6}, 0, 0.5},
 		{"steps wait for the checkpoint for a tenth", func(u *Usage) { u.SavingSeconds = 360 },
 			Money{Total: 10.5, Steady: 1.05}, Money{Total: 3, Steady: 0.3}, 0.1, 0},
 		{"two replicas: half of the servers", func(u *Usage) { u.Replicas = 2 },

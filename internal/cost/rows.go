@@ -38,6 +38,5 @@ func (b *Bill) Rows() []Row {
 	}
 }
 
-// left returns what two taxes leave of the whole. Spot may leave less than nothing: absent nodes
-// are in the taxes and not paid for.
+// left returns what two taxes leave of the whole. They never take more, apart from rounding.
 func left(whole, steady, failure float64) float64 { return max(0, whole-steady-failure) }
