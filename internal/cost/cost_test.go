@@ -113,6 +113,8 @@ func TestTheRowsOfABillComeToTheWhole(t *testing.T) {
 	}
 	u.ReworkSeconds, u.SavingSeconds, u.Replicas = 4000, 4000, 3
 	theRowsComeToTheWhole(t, u)
+	u.Absent = ByRole{Coordinator: 10, Server: 1000, Worker: 14000}
+	theRowsComeToTheWhole(t, u)
 	idle := BillOf(Usage{Accuracy: math.NaN(), Replicas: 2, OutageSeconds: 1}, Prices{}, false)
 	for _, r := range idle.Rows() {
 		if r.NodeSeconds != 0 || r.Fraction != 0 {
@@ -143,7 +145,8 @@ func theRowsComeToTheWhole(t *testing.T, u Usage) {
 			sum.NodeSeconds, sum.OnDemand, sum.Spot = sum.NodeSeconds+r.NodeSeconds, sum.OnDemand+r.OnDemand, sum.Spot+r.Spot
 		}
 	}
-	if math.Abs(whole.OnDemand-10.5) > 1e-9 || math.Abs(whole.Spot-4) > 1e-9 || whole.NodeSeconds != 25200 {
+	spot := 4 - u.Absent.dot(ByRole{0.5, 0.25, 0.75})/3600
+	if math.Abs(whole.OnDemand-10.5) > 1e-9 || math.Abs(whole.Spot-spot) > 1e-9 || whole.NodeSeconds != 25200 {
 		t.Errorf("all nodes: %+v", whole)
 	}
 	if math.Abs(sum.NodeSeconds-whole.NodeSeconds) > 1e-9 || math.Abs(sum.OnDemand-whole.OnDemand) > 1e-9 || math.Abs(sum.Spot-whole.Spot) > 1e-9 {
