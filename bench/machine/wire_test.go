@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 func TestWireMeasuresEachWayBesideItsBound(t *testing.T) {
+	race.Skip(t)
 	cfg := WireConfig{Workers: 2, Servers: 2, Sizes: []int{1 << 20}, Frame: 64 << 10, Rounds: 1, TLS: true, Progress: io.Discard}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)

@@ -61,6 +61,7 @@ func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 // it has gone.
 func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
 	t.Parallel()
+	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(400, "--gradient-time", "5ms", "--out", dir, "--fault", "notice worker/1 at step 100")...)
 	run := readRun(t, dir)

@@ -14,6 +14,7 @@ import (
 // the way there and back.
 func TestLocalStepsOfOneWorkerAreStepsOfARun(t *testing.T) {
 	t.Parallel()
+	notUnderRace(t)
 	train := func(more ...string) []float32 {
 		dir := newDir(t)
 		must(t, append([]string{"train", "--model", "mlr", "--data", "digits", "--workers", "1", "--servers", "2", "--optimizer", "sgd", "--learning-rate", "0.25", "--eval-every", "0",

@@ -14,6 +14,7 @@ import (
 // A run keeps its checkpoints in the memory of another process, and restores them from there.
 func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
 	t.Parallel()
+	notUnderRace(t)
 	address := freeAddress(t)
 	keeper := start(t, "memory", "--listen", address)
 	waitListening(t, address)

@@ -11,6 +11,7 @@ import (
 // A run that chooses its interval of checkpoints saves its first step and its last. A server that
 // dies in between goes back to the newest checkpoint.
 func TestARunChoosesHowFarApartCheckpointsAre(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(400, "--gradient-time", "4ms", "--recovery", "checkpoint", "--checkpoint-every", "auto", "--fault", "kill server/0 at step 250", "--out", dir)...)
 	run := readRun(t, dir)
@@ -40,6 +41,7 @@ func TestARunChoosesHowFarApartCheckpointsAre(t *testing.T) {
 // Full checkpoints by time are at least the given time apart within a line, begin with the first
 // step, and are what a run goes back to.
 func TestCheckpointsAreTakenByTime(t *testing.T) {
+	notUnderRace(t)
 	const apart = 200 * time.Millisecond
 	dir := newDir(t)
 	must(t, quadratic(400, "--gradient-time", "4ms", "--recovery", "checkpoint", "--checkpoint-every", apart.String(), "--fault", "kill server/0 at step 250", "--out", dir)...)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
@@ -109,6 +110,7 @@ func namesIn(mem *vfs.Mem) (names string) {
 // that nothing disturbs leaves.
 func TestADiskThatRefusesACompactionChangesNothing(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	full := crowded(t)
 	for keep, files := range map[Retention]string{
 		{Newest: 1}: `

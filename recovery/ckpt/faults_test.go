@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
@@ -166,6 +167,7 @@ var places = map[string]func(t *testing.T, fsys vfs.FS) (*kintsugi.Layout, kints
 // error that may pass is returned. A place that cannot be read is an error, or is named as damage,
 // and then something older may be the answer.
 func TestAnErrorOfTheDiskIsNeverTakenForAnAnswer(t *testing.T) {
+	race.Skip(t)
 	operations := 0
 	for place, fill := range places {
 		mem := vfs.NewMem()
@@ -212,6 +214,7 @@ func TestAnErrorOfTheDiskIsNeverTakenForAnAnswer(t *testing.T) {
 // A request to an object store that fails once is made again, and the answer is the same. If the
 // store is away from a request on, that is an error.
 func TestAStoreThatIsAwayIsNeverTakenForAnAnswer(t *testing.T) {
+	race.Skip(t)
 	requests := 0
 	for place, fill := range places {
 		mem := &object.Mem{}
@@ -251,6 +254,7 @@ func TestAStoreThatIsAwayIsNeverTakenForAnAnswer(t *testing.T) {
 // Whichever operation fails while a directory is made smaller, everything that is to be kept can be
 // restored.
 func TestAnErrorWhileCompactingLosesNothing(t *testing.T) {
+	race.Skip(t)
 	for n := 0; ; n++ {
 		mem := vfs.NewMem()
 		layout, rule := places["whole chunks"](t, mem)
@@ -341,6 +345,7 @@ func TestADiskThatRefusesATakingIsToldOf(t *testing.T) {
 // is put aside because of it: the next repair brings back what one that nothing disturbed does.
 func TestADiskThatRefusesDuringARepairLosesNothing(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	for _, places := range breaks {
 		want := repairedUndisturbed(t, places)
 		for n := 0; ; n += stride() {

@@ -266,6 +266,7 @@ func TestWhatCoastsIsNearer(t *testing.T) {
 // complete.
 func TestCrashAfterAnyOperationLeavesWholeIncrements(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	for n := 0; ; n += stride() {
 		mem := vfs.NewMem()
 		x, err := newShadowed(t, vfs.NewInjector(mem, vfs.CrashAfter(n)), kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8, Coasts: 9})
@@ -324,6 +325,7 @@ func (x *shadowed) again() map[kintsugi.ChunkID]*Flat {
 // Whichever byte is wrong, it is noticed, and no value is returned that was never saved.
 func TestAWrongByteInAnIncrementIsNeverApplied(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	fsys := vfs.NewMem()
 	x, err := newShadowed(t, fsys, kintsugi.RuleMomentum, Increments{Encoding: kernels.Sign, Coasts: 9})
 	if err != nil {

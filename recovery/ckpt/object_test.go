@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
@@ -125,6 +126,7 @@ func TestCrashAfterAnyRequestLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
 // If any one answer is lost, everything is saved as if it had come.
 func TestALostAnswerChangesNothing(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
 	for n := 0; ; n += stride() {

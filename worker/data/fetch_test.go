@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // The published files are too large to serve here, so these tests fetch a file of their own, which
@@ -232,6 +233,7 @@ func TestOnlyPublishedSetsAreFetchedAndVerified(t *testing.T) {
 
 // If the published files are at hand, a mirror serves them, and Fetch fetches them completely.
 func TestFetchFromAMirrorOpens(t *testing.T) {
+	race.Skip(t)
 	source := os.Getenv("KINTSUGI_DATA")
 	if source == "" {
 		t.Skip("set KINTSUGI_DATA to the folder that holds mnist (kintsugi data fetch)")

@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/image/font/sfnt"
 	"golang.org/x/image/math/fixed"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // distance is the slow and obvious version of a field: the distance of p to the nearest of all
@@ -26,6 +28,7 @@ func distance(outline []line, p point) float64 {
 // The lines that are passed over are never the nearest: each entry of each digit in each font has
 // the bits that a look at all lines gives.
 func TestFieldsAreThoseOfAllLines(t *testing.T) {
+	race.Skip(t)
 	var buffer sfnt.Buffer
 	for n, ttf := range append(seenFonts(), unseenFonts()...) {
 		f, err := sfnt.Parse(ttf)

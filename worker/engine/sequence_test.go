@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
@@ -44,6 +45,7 @@ var sequenceModels = map[string][]model.Layer{
 
 // TestModelsOfSequencesComputeTheGradientOfTheirDescription has batches of one piece and of two.
 func TestModelsOfSequencesComputeTheGradientOfTheirDescription(t *testing.T) {
+	race.Skip(t)
 	onEach(t, func(t *testing.T, o engine.Options) {
 		for name, layers := range sequenceModels {
 			t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
@@ -38,6 +39,7 @@ var (
 // TestBuiltinsComputeTheGradientOfTheirDescription covers each model on small images of odd size,
 // with a batch that fits the graph, one that is padded and one that is computed in pieces.
 func TestBuiltinsComputeTheGradientOfTheirDescription(t *testing.T) {
+	race.Skip(t)
 	onEachBLAS(t, func(t *testing.T) {
 		for _, name := range []string{"mlr", "mlp", "lenet", "cnn", "cnn:relu-logits"} {
 			t.Run(name, func(t *testing.T) {
@@ -55,6 +57,7 @@ func TestBuiltinsComputeTheGradientOfTheirDescription(t *testing.T) {
 
 // TestAnyOrderOfLayersIsComputed covers the combinations that the built-in models do not have.
 func TestAnyOrderOfLayersIsComputed(t *testing.T) {
+	race.Skip(t)
 	conv := func(name string, filters, kernel, pad int) model.Layer {
 		return model.Conv2D{Name: name, Filters: filters, Kernel: kernel, Pad: pad}
 	}

@@ -12,11 +12,13 @@ import (
 	"testing/synctest"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // Lines are returned in the order of the file, whichever is parsed first, and each that cannot be
 // read is counted once. A loop that splits the text says what the result must be.
 func TestLinesAreReadInOrder(t *testing.T) {
+	race.Skip(t)
 	seeds := uint64(20)
 	if testing.Short() {
 		seeds = 3

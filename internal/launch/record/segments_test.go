@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // long records n steps, from step first on, in a folder whose file is cut every few steps.
@@ -162,6 +164,7 @@ func readPacked(dir string, s segment) ([]byte, error) {
 
 // A segment that is damaged or missing leaves a gap.
 func TestADamagedSegmentIsAHole(t *testing.T) {
+	race.Skip(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := Create(dir, nil, Header{Start: begin, Servers: 1, Workers: 2})
 	must(t, err)
