@@ -33,9 +33,9 @@ func storms() uint64 {
 	case *stormsFlag > 0:
 		return *stormsFlag
 	case testing.Short():
-		return 20
+		return 12
 	}
-	return 40
+	return 24
 }
 
 // recovery is how a run goes on after the death of a server.

@@ -21,7 +21,7 @@ func drawChain(seed uint64, replicas int) Config {
 // replicas are equal to the bit.
 func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 	race.Skip(t)
-	n := seeds(300, 60)
+	n := seeds(120, 60)
 	views, lines := 0, 0
 	for seed := range n {
 		for _, replicas := range []int{2, 3} {

@@ -37,7 +37,7 @@ func drawCoded(seed uint64) Config {
 func TestNoSeedBreaksAPromiseOfResiduals(t *testing.T) {
 	race.Skip(t)
 	var sum ResidualResult
-	n := seeds(400, 60)
+	n := seeds(160, 60)
 	for seed := range n {
 		r, err := Run(drawCoded(seed))
 		if err != nil {

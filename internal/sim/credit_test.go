@@ -41,7 +41,7 @@ func drawSeveral(seed uint64) Config {
 func TestNoSeedBreaksAPromiseOfSeveralPushes(t *testing.T) {
 	race.Skip(t)
 	most := 0
-	for seed := range seeds(400, 60) {
+	for seed := range seeds(160, 60) {
 		r, err := Run(drawSeveral(seed))
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)

@@ -23,7 +23,7 @@ func drawFlowing(seed uint64) Config {
 func TestNoSeedBreaksAPromiseOfPushesInParts(t *testing.T) {
 	race.Skip(t)
 	var sum FlowResult
-	n := seeds(400, 60)
+	n := seeds(160, 60)
 	for seed := range n {
 		r, err := Run(drawFlowing(seed))
 		if err != nil {

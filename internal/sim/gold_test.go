@@ -22,7 +22,7 @@ func drawGold(seed uint64, replicas int) Config {
 // counts twice.
 func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 	race.Skip(t)
-	n := seeds(200, 100)
+	n := seeds(100, 100)
 	partials, recalled := 0, 0
 	for seed := range n {
 		for replicas := 1; replicas <= 3; replicas++ {
@@ -44,7 +44,7 @@ func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 // back, and other faults meanwhile break no promise.
 func TestNoSeedBreaksAPromiseWhileReplicasAreChosen(t *testing.T) {
 	race.Skip(t)
-	n := seeds(200, 50)
+	n := seeds(80, 50)
 	lines, calm := 0, 0
 	for seed := range n {
 		cfg := drawGold(seed, 1)

@@ -45,7 +45,7 @@ func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 // is broken, and every run ends.
 func TestNoSeedBreaksAPromiseWhileWorkersForget(t *testing.T) {
 	race.Skip(t)
-	for seed := range seeds(100, 20) {
+	for seed := range seeds(40, 20) {
 		cfg := drawChain(seed, int(1+seed%3))
 		cfg.Consistency, cfg.Faults, cfg.forgets = agg.Config{Lead: kintsugi.Infinite}, NetworkFaults, 0.02
 		if _, err := Run(cfg); err != nil {

@@ -28,7 +28,7 @@ func drawMoving(seed uint64, replicas int) Config {
 // more than it is, and the run ends although servers never come back.
 func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
 	race.Skip(t)
-	n := seeds(200, 50)
+	n := seeds(80, 50)
 	moved, recalled := 0, 0
 	for seed := range n {
 		for replicas := 1; replicas <= 2; replicas++ {

@@ -22,7 +22,7 @@ func drawNext(seed uint64, replicas int) Config {
 // be noticed.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	race.Skip(t)
-	n := seeds(100, 30)
+	n := seeds(40, 30)
 	views, lines, partials, found := 0, 0, 0, false
 	for seed := range n {
 		for _, replicas := range []int{3, 4} {
@@ -49,7 +49,7 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 // chains, and give them back.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
 	race.Skip(t)
-	n := seeds(100, 20)
+	n := seeds(40, 20)
 	views := 0
 	for seed := range n {
 		cfg := drawMoving(seed, 3)

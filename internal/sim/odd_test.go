@@ -88,7 +88,7 @@ func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 func TestNoSeedBreaksAPromiseOfOddSettings(t *testing.T) {
 	race.Skip(t)
 	list := []uint64{11, 20453, 310766}
-	for seed := range seeds(300, 40) {
+	for seed := range seeds(120, 40) {
 		list = append(list, seed)
 	}
 	for _, seed := range list {

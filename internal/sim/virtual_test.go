@@ -45,11 +45,7 @@ func seeds(plain, short uint64) uint64 {
 // Whatever goes wrong, no promise is broken, and when nothing more goes wrong, the run ends.
 func TestNoSeedBreaksAPromise(t *testing.T) {
 	race.Skip(t)
-	n := uint64(400)
-	if testing.Short() {
-		n = 100
-	}
-	for seed := range n {
+	for seed := range seeds(150, 100) {
 		if _, err := Run(Draw(seed, steps())); err != nil {
 			t.Error(err)
 		}
@@ -59,7 +55,7 @@ func TestNoSeedBreaksAPromise(t *testing.T) {
 // Long runs with every fault break no promise.
 func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
 	race.Skip(t)
-	for i := range seeds(250, 25) {
+	for i := range seeds(100, 25) {
 		if _, err := Run(Draw(EveryFault+i, 200)); err != nil {
 			t.Error(err)
 		}
