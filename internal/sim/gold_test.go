@@ -22,7 +22,7 @@ func drawGold(seed uint64, replicas int) Config {
 // counts twice.
 func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 	race.Skip(t)
-	n := seeds(100, 100)
+	n := seeds(100, 50)
 	partials, recalled := 0, 0
 	for seed := range n {
 		for replicas := 1; replicas <= 3; replicas++ {

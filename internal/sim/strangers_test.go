@@ -34,7 +34,7 @@ func drawStrange(seed uint64, replicas int) Config {
 // the end all servers are back in.
 func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 	race.Skip(t)
-	n := seeds(40, 40)
+	n := seeds(40, 20)
 	parted := 0
 	for seed := range n {
 		for replicas := 1; replicas <= 3; replicas++ {
