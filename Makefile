@@ -171,8 +171,8 @@ stores: ## test checkpoints in versitygw, fake-gcs-server and, where there is np
 	KINTSUGI_S3=$$s3 KINTSUGI_GS=$$gs KINTSUGI_AZ=$$(realpath -q $(AZURITE)) \
 		$(GO) test -count 1 -timeout 10m $(TESTFLAGS) -run 'Store|Disk|Large|OneName' ./recovery/ckpt/object ./cmd/kintsugi
 
-# Helm and the types of Kubernetes take longer to compile than all else in a stage of the CI, and only files in these two
-# folders decide what their tests say. So it is written down which files have passed, and .ci/run takes that for an answer.
+# It takes minutes of processors to compile Helm and the types of Kubernetes, and only files in these two folders decide
+# what the tests of the chart say. So it is written down which files have passed, and .ci/run tests others alone.
 CHART := deploy/kubernetes/chart deploy/kubernetes/check
 
 .PHONY: chart
