@@ -10,12 +10,6 @@
 // This cannot show races between blocks, which ptx.h can, and it says nothing about time.
 #pragma once
 
-#if defined(__clang__)
-#pragma clang fp contract(off)
-#elif defined(__GNUC__)
-#pragma GCC optimize("fp-contract=off")
-#endif
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>

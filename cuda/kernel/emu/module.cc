@@ -1,7 +1,10 @@
 // Kernels of the emulated driver.
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "streams.h"
@@ -15,14 +18,24 @@ struct Function {
 };
 static std::deque<Function> functions;
 std::atomic<int> emu::modules;
+
+// Returns what a text of PTX says. A text is read once: tests load the same kernels many times.
+static ptx::Module *read_once(const char *text, std::string &error) {
+	static std::mutex alone;
+	static std::map<std::string, std::unique_ptr<ptx::Module>> known; // the same text without some barrier is another one
+	std::lock_guard<std::mutex> hold(alone);
+	const char *without = getenv("KINTSUGI_EMU_WITHOUT");
+	auto &m = known[std::string(without ? without : "") + "\n" + text];
+	if (!m) m = ptx::read(text, error);
+	return m.get();
+}
 ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options, void **values) {
 	IN_CONTEXT;
 	*module = (CUmodule)&something;
 	emu::modules++;
 	if (!emu::interprets()) return CUDA_SUCCESS;
 	std::string error;
-	std::unique_ptr<ptx::Module> m = ptx::read((const char *)image, error);
-	*module = (CUmodule)m.release();
+	*module = (CUmodule)read_once((const char *)image, error);
 	if (*module) return CUDA_SUCCESS;
 	emu::modules--;
 	char *log = nullptr;
@@ -34,9 +47,8 @@ ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *o
 	if (log && size) snprintf(log, size, "%s", error.c_str());
 	return CUDA_ERROR_INVALID_PTX;
 }
-ENTRY cuModuleUnload(CUmodule module) {
+ENTRY cuModuleUnload(CUmodule) {
 	emu::modules--;
-	if (module != (CUmodule)&something) delete (ptx::Module *)module;
 	return CUDA_SUCCESS;
 }
 ENTRY cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {

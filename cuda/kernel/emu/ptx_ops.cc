@@ -10,10 +10,6 @@
 #include "../../internal/driver/api.h"
 #include "round.h"
 
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O2")
-#endif
-
 namespace ptx {
 
 typedef std::map<std::string, Operation> Table;

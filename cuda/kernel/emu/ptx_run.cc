@@ -79,16 +79,23 @@ char *reach(Warp &w, const Instruction &i, int lane, Space space, u64 address, s
 	}
 	Moment now = r.now;
 	if (space == SHARED) now.launch = now.block; // each block has its own shared memory
+	Byte before = {}, after = {}; // of the last byte: most often, all bytes of an access have been accessed together before
 	for (size_t b = 0; b < size; b++) {
 		Byte &byte = watched[at + b];
+		if (b && byte == before) {
+			byte = after;
+			continue;
+		}
 		if (space == SHARED && access != WRITE && byte.written < r.now.block) {
 			fail(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, "a read of shared memory that the block has not written");
 			return nullptr;
 		}
+		before = byte;
 		if (const char *other = touch(byte, access, now, w.first + lane, w.epoch)) {
 			fail(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, "a race in " + std::string(names[space]) + " memory with " + other);
 			return nullptr;
 		}
+		after = byte;
 	}
 	return base + at;
 }

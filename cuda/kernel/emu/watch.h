@@ -21,6 +21,7 @@ struct Moment {
 // whether others did the same in the interval, and with the epoch of its warp.
 struct Byte {
 	uint32_t written, writer, read, reader;
+	bool operator==(const Byte &o) const { return written == o.written && writer == o.writer && read == o.read && reader == o.reader; }
 };
 
 enum : uint32_t {
