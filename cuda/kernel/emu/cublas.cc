@@ -15,14 +15,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "../../internal/driver/cublas.h"
 #include "round.h"
 #include "streams.h"
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("fp-contract=off")
-#endif
 
 std::atomic<int> emu::libraries;
 
@@ -125,14 +122,22 @@ ENTRY cublasGemmStridedBatchedEx(cublasHandle_t handle, int op_a, int op_b, int 
 	const size_t bytes = std::min(handle->bytes, (size_t)4096);
 	const auto run = [=] {
 		if (workspace) memset(workspace, 0x5a, bytes);
-		for (long long z = 0; z < batch; z++)
-			for (int j = 0; j < n; j++)
-				for (int i = 0; i < m; i++) {
-					float sum = 0;
-					for (int e = k - 1; e >= 0; e--) sum += rounded(x.at(z, i, e), compute) * rounded(y.at(z, e, j), compute);
-					float &to = sums[z * stride_c + (long long)j * ldc + i];
-					to = one * sum + (keep ? keep * to : 0);
+		std::vector<float> factors((size_t)m * k), sum(m); // each factor is rounded once, not in each product that has it
+		for (long long z = 0; z < batch; z++) {
+			for (int e = 0; e < k; e++)
+				for (int i = 0; i < m; i++) factors[(size_t)e * m + i] = rounded(x.at(z, i, e), compute);
+			for (int j = 0; j < n; j++) {
+				std::fill(sum.begin(), sum.end(), 0);
+				for (int e = k - 1; e >= 0; e--) {
+					const float factor = rounded(y.at(z, e, j), compute), *const of = &factors[(size_t)e * m];
+					for (int i = 0; i < m; i++) sum[i] += of[i] * factor;
 				}
+				for (int i = 0; i < m; i++) {
+					float &to = sums[z * stride_c + (long long)j * ldc + i];
+					to = one * sum[i] + (keep ? keep * to : 0);
+				}
+			}
+		}
 		return (CUresult)CUDA_SUCCESS;
 	};
 	emu::Work work = {"a product of cuBLAS", run, {}};
