@@ -50,9 +50,9 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	model, steps, at := "mlp", "50", "15"
 	switch {
 	case testing.Short() && emulate.OnPTX(): // it takes seconds for a step of mlp
-		model, steps, at = "mlr", "8", "4"
-	case testing.Short() && !emulate.OnGPU():
-		steps = "20"
+		model, steps, at = "mlr", "4", "2"
+	case testing.Short() && !emulate.OnGPU(): // past the first checkpoint
+		steps, at = "14", "12"
 	}
 	host, killed := newDir(t), newDir(t)
 	must(t, small("--model", model, "--steps", steps, "--out", killed, "--fault", "kill server/0 at step "+at)...)
@@ -72,21 +72,24 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 // The GPU takes the local steps, and encodes what they come to unless that is sent as it is.
 func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
 	withGPU(t)
-	model := "mlp"
-	if testing.Short() && emulate.OnPTX() { // it takes seconds for a batch of mlp
+	model, steps, at := "mlp", "8", "4"
+	if testing.Short() && !emulate.OnGPU() { // a batch of mlp takes a third of a second, and seconds by its PTX
 		model = "mlr"
 	}
+	if testing.Short() && emulate.OnPTX() {
+		steps, at = "4", "2"
+	}
 	host, killed := newDir(t), newDir(t)
-	must(t, small("--model", model, "--steps", "8", "--local-steps", "3", "--out", killed, "--fault", "kill server/0 at step 4")...)
-	must(t, small("--model", model, "--steps", "8", "--local-steps", "3", "--out", host, "--server-device", "cpu")...)
+	must(t, small("--model", model, "--steps", steps, "--local-steps", "3", "--out", killed, "--fault", "kill server/0 at step "+at)...)
+	must(t, small("--model", model, "--steps", steps, "--local-steps", "3", "--out", host, "--server-device", "cpu")...)
 	sameBits(t, killed, host)
 	if r := readRun(t, killed); len(r.Summary.Failures) != 1 || r.Header.LocalSteps != 3 {
 		t.Errorf("%d failures, %d local steps", len(r.Summary.Failures), r.Header.LocalSteps)
 	}
 	if !emulate.OnPTX() {
 		calm, killed := newDir(t), newDir(t)
-		must(t, small("--steps", "8", "--local-steps", "3", "--clip-norm", "1", "--codec", "fp32", "--out", calm)...)
-		must(t, small("--steps", "8", "--local-steps", "3", "--clip-norm", "1", "--codec", "fp32", "--out", killed, "--fault", "kill server/1 at step 5")...)
+		must(t, small("--model", model, "--steps", "8", "--local-steps", "3", "--clip-norm", "1", "--codec", "fp32", "--out", calm)...)
+		must(t, small("--model", model, "--steps", "8", "--local-steps", "3", "--clip-norm", "1", "--codec", "fp32", "--out", killed, "--fault", "kill server/1 at step 5")...)
 		sameBits(t, killed, calm)
 	}
 }
