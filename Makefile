@@ -77,8 +77,7 @@ ASAN := -asan -gcflags=./kernels/...=-asan=false
 asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C compiler that has it
 	@echo 'int main(void) { return 0; }' | $$($(GO) env CC) -fsanitize=address -x c - -o /dev/null || \
 	{ echo "asan: $$($(GO) env CC) cannot build with -fsanitize=address: install a C compiler and its libasan"; exit 1; }
-	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test $(ASAN) -count 1 -timeout 20m -skip '^TestDevicesKeepTheContract$$/^host$$' \
-		$(TESTFLAGS) ./kernels/... ./internal/shm
+	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test $(ASAN) -count 1 -timeout 20m $(TESTFLAGS) ./kernels/... ./internal/shm
 
 # In a build without C, vet only looks at packages that have other files there. A test checks whether everything is well
 # typed for arm64, without C: for that, vet would compile all that the tree imports (make portable does). staticcheck
