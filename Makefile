@@ -68,10 +68,10 @@ arm64: ## test arithmetic, estimates, servers and equal bits as on arm64, with a
 	GOARCH=arm64 CGO_ENABLED=1 CC=$(ARMCC) $(GO) test -vet=off -count 1 -short -timeout 20m -exec '$(QEMU)' $(TESTFLAGS) $(ARITHMETIC)
 	@CC=$(ARMCC) QEMU='$(QEMU)' .ci/exact -arm64
 
-# Leaks are not looked for, since the table of a loaded matrix library is meant to live as long as the process. Go code of
-# kernels is not instrumented: that would make it many times slower. C code that leaves an array of Go is found all the
-# same, since Go's allocations are fenced off in any case.
-ASAN := -asan -gcflags=./kernels/...=-asan=false
+# Leaks are not looked for, since the table of a loaded matrix library is meant to live as long as the process. No Go code
+# but that of shared memory is instrumented: that would make it many times slower. C code that leaves an array of Go is
+# found all the same, since Go's allocations are fenced off in any case.
+ASAN := -asan -gcflags=all=-asan=false -gcflags=./internal/shm=
 
 .PHONY: asan
 asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C compiler that has it
