@@ -145,6 +145,7 @@ func build(edits []Edit) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Without contraction, since kernels say what is fused.
 	flags := []string{"-std=c++17", "-O1", "-ffp-contract=off", "-g1", "-DKINTSUGI_EMU", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-Wno-parentheses", "-fPIC", "-fvisibility=hidden"}
 	if Sanitized {
 		flags = append(flags, "-fsanitize=address")
@@ -251,7 +252,7 @@ func compile(compiler string, flags []string, files []source, path string) error
 			continue
 		}
 		unit := append(slices.Clone(flags), "-c", "-I", filepath.Join(folder, "kernel"), filepath.Join(folder, filepath.FromSlash(f.name)))
-		if strings.Contains(f.name, "/ptx_") { // the interpreter
+		if strings.Contains(f.name, "/ptx_") { // the interpreter; with a pragma for -O2, it would call what headers have inline
 			unit = append(unit, "-O2")
 		}
 		if strings.HasSuffix(f.name, "/kernels.cc") { // without the flag at linking, which would require libubsan: emu.cc has the one function that is called
