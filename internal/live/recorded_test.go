@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
@@ -25,7 +24,6 @@ var recorded = map[kintsugi.Rule]string{
 }
 
 func TestRecordedPushesGiveTheRecordedModel(t *testing.T) {
-	race.Skip(t)
 	for rule, want := range recorded {
 		for i, d := range kernels.Devices() {
 			cfg := base(t)

@@ -15,7 +15,6 @@ import (
 // The default digits are frozen: accuracies in documents and checkpoints of runs refer to these
 // bytes. If they differ on one kind of processor only, a product and a sum were fused somewhere.
 func TestDigitsAreFrozen(t *testing.T) {
-	race.Skip(t)
 	s := Digits(DigitsSeed, DigitsTrain, DigitsTest)
 	if s.Mean != digitsMean || s.Std != digitsStd {
 		t.Errorf("the mean is %v and the deviation %v; digitsMean and digitsStd say %v and %v", s.Mean, s.Std, float32(digitsMean), float32(digitsStd))
