@@ -115,12 +115,17 @@ func TestNoProcessOutlivesItsLauncher(t *testing.T) {
 	}
 }
 
+// Nor does it need the server that a fault has killed, once that is done. A fault that waits is another matter.
 func TestAResumedRunDoesNotRepeatItsFaults(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
-	must(t, quadratic(100, "--out", dir, "--fault", "kill server/1 at step 60")...)
-	must(t, "train", "--resume", dir, "--steps", "150")
+	must(t, quadratic(100, "--out", dir, "--fault", "kill server/1 at step 60", "--fault", "kill server/1 at step 7000")...)
+	on := []string{"train", "--resume", dir, "--steps", "150", "--servers", "1"}
+	if r := kin(t, on...); r.status != exitUsage || !strings.Contains(r.stderr, "at step 7000") || !strings.Contains(r.stderr, "or --fault none") {
+		t.Errorf("without the server of a fault that is to come: exit status %d:\n%s", r.status, r.stderr)
+	}
+	must(t, append(on, "--fault", "none")...)
 	r := readRun(t, dir)
 	if r.Summary.Steps != 150 || len(r.Summary.Failures) != 1 {
 		t.Errorf("%d steps, failures %+v; want 150 and the one of the first part", r.Summary.Steps, r.Summary.Failures)

@@ -76,8 +76,11 @@ func ParseFault(text string) (Fault, error) {
 	return f, nil
 }
 
-// ParseFaults parses one fault from each text.
+// ParseFaults parses one fault from each text. The text none, if it is the only one, stands for no faults.
 func ParseFaults(texts []string) ([]Fault, error) {
+	if len(texts) == 1 && texts[0] == "none" {
+		return nil, nil
+	}
 	faults := make([]Fault, 0, len(texts))
 	for _, t := range texts {
 		f, err := ParseFault(t)

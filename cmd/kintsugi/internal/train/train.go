@@ -43,9 +43,10 @@ type Training struct {
 	role.Notices
 	job.Security
 
-	Flags  *pflag.FlagSet
-	passed string            // describes checkpoints that a resumed run skips; "": none
-	tls    *mtls.Credentials // credentials of an operator; nil: plain TCP, or no connection yet
+	Flags       *pflag.FlagSet
+	faultsOfRun bool              // Faults are those of the run that is resumed, not given anew
+	passed      string            // describes checkpoints that a resumed run skips; "": none
+	tls         *mtls.Credentials // credentials of an operator; nil: plain TCP, or no connection yet
 }
 
 // Register adds the flags of train to f, and keeps f.
@@ -59,7 +60,7 @@ func (t *Training) Register(f *pflag.FlagSet) {
 	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags override it")
 	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
 	f.StringVar(&t.Resume, "resume", "", "continue the run in this folder, from its newest checkpoint")
-	f.StringArrayVar(&t.Faults, "fault", nil, `a fault to cause, such as "kill server/0 at step 500 for 5s"; may be repeated`)
+	f.StringArrayVar(&t.Faults, "fault", nil, `a fault to cause, such as "kill server/0 at step 500 for 5s"; may be repeated; none: no fault (default: none, or with --resume those that the run has not caused yet)`)
 	f.Uint64Var(&t.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set (default: a tenth of --steps)")
 	t.early.register(f)
 	f.StringVar(&t.Store, "store", "", "folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix?account=NAME for checkpoints; the run gets a folder in it, named as that of --out (default: the run's own folder); keys come from the environment")
@@ -124,7 +125,8 @@ const ConfigFile = "config.yaml"
 
 // command prepares a run, runs it, and reports how it ended.
 func (t *Training) command(ctx context.Context, stdout io.Writer) error {
-	resumed, newFaults := t.Resume != "", t.Flags.Changed("fault")
+	resumed := t.Resume != ""
+	t.faultsOfRun = resumed && !t.Flags.Changed("fault")
 	if resumed {
 		if t.Out != "" || t.Config != "" {
 			return fmt.Errorf("%w: --resume DIR goes on in DIR with its settings; leave --out and --config away", kintsugi.ErrUsage)
@@ -194,9 +196,6 @@ func (t *Training) command(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	noteWarning(rec, stdout, warning)
-	if !newFaults {
-		faults = remaining(faults, earlier.Faults)
-	}
 	start := time.Now()
 	r := &run{Training: t, watcher: newWatcher(&t.Settings, prob, rec, start), faults: faults, earlier: earlier.Evaluations, stdout: stdout, blas: lib.String(), start: start, metrics: metrics}
 	r.evalEvery = t.EvalEvery
@@ -257,7 +256,8 @@ func (t *Training) zeros() error {
 	return nil
 }
 
-// Checked checks everything that can be checked before anything is opened, and returns the faults.
+// Checked checks everything that can be checked before anything of the run is opened, and returns the
+// faults that it is to cause.
 func (t *Training) Checked() ([]launch.Fault, error) {
 	t.PlaceOnOneHost()
 	if err := t.Settings.Check(); err != nil {
@@ -269,17 +269,36 @@ func (t *Training) Checked() ([]launch.Fault, error) {
 	if _, _, err := cost.Parse(t.Price); err != nil {
 		return nil, err
 	}
+	faults, err := t.faults()
+	if err != nil {
+		return nil, err
+	}
+	_, err = cli.NewLog(io.Discard, t.LogLevel, false)
+	return faults, err
+}
+
+// faults returns the faults that the run is to cause. One that is resumed, and has none given anew, is to
+// cause those that it has not caused yet: of the others, it may have lost the part that they name.
+func (t *Training) faults() ([]launch.Fault, error) {
 	faults, err := launch.ParseFaults(t.Faults)
 	if err != nil {
 		return nil, err
 	}
+	if t.faultsOfRun && len(faults) > 0 {
+		if earlier, err := record.ReadOutline(t.Resume); err == nil { // else Record says what is wrong with it
+			faults = remaining(faults, earlier.Faults)
+		}
+	}
 	for _, f := range faults {
-		if err := f.Check(t.Servers, t.Workers); err != nil {
+		err := f.Check(t.Servers, t.Workers)
+		if err != nil && t.faultsOfRun {
+			return nil, fmt.Errorf("%w; the run has not caused it yet: give --fault anew, or --fault none", err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	_, err = cli.NewLog(io.Discard, t.LogLevel, false)
-	return faults, err
+	return faults, nil
 }
 
 // Record opens the run directory, and returns what earlier parts of the run have recorded; an empty
