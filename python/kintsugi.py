@@ -16,12 +16,14 @@ computes the same gradients again, and a run ends with the same parameters which
 If a worker is away, the steps made meanwhile lack its gradients.
 """
 
+import faulthandler
 import fnmatch
 import json
 import math
 import mmap
 import os
 import random
+import signal
 import socket
 import struct
 import sys
@@ -162,6 +164,7 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
         about["examples"] = int(examples)
         if about["examples"] < 1:
             raise ValueError("examples is %s: there is nothing to draw from; leave it out where the program draws its own" % examples)
+    _stacks()
     questions, answers, descriptor = _connect()
     memory = params = readable = grads = None
     seed = 0
@@ -210,6 +213,15 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
     # Each process that Kintsugi has asked comes here: those of the workers, again after each death, and those that were asked
     # for a first gradient. Whatever followed, such as saving a module, would be done by all of them, with parameters that are not those of the run.
     sys.exit(0)
+
+
+def _stacks():
+    """Has the process write where each of its threads stands if a library crashes, and on SIGQUIT, which Kintsugi sends it if it hangs.
+    What the program has arranged for these stays."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)
+    if hasattr(faulthandler, "register") and signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL:
+        faulthandler.register(signal.SIGQUIT, 2)
 
 
 _kept = False  # whether _keep_memory has been called

@@ -101,6 +101,8 @@
 //	a worker dies              Training goes on. Only its uncounted gradient is lost. sim: TestWorkerCrashEndsNothing,
 //	                                                                                  conductor: worker.txt,
 //	                                                                                  TestNoStepWaitsForTheConnectionOfTheDead
+//	a worker's program hangs   It is ended, and its worker starts again.              TestAProgramThatHangsIsStartedAgain,
+//	                                                                                  patience: TestWhatHangsIsNoticedAndNothingElse
 //	a server is killed, with   The model at the end has the same bits as without the  sim: TestServerCrashDoesNotChangeTheModel
 //	bsp                        death.
 //	the network delays,        Each push is counted at most once, all shards apply    conductor: TestAfterFaultsEveryRunFinishesAndCountsEachPushOnce,

@@ -27,7 +27,7 @@ var topics = []topic{
 	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
 	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "rate", "warmup", "decay", "momentum", "betas", "epsilon", "weight-decay", "weight-decay-for", "clip-norm", "local-steps", "outer", "seed", "eval-every", "until", "patience", "keep-best"}},
 	{"Who takes part", []string{"workers", "servers", "replicas", "consistency"}},
-	{"What survives a death", []string{"recovery", "checkpoint-every", "checkpoint-keep", "store", "move-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
+	{"What survives a death", []string{"recovery", "checkpoint-every", "checkpoint-keep", "store", "move-after", "hang-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
 	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},
 	{"What computes", []string{"device", "server-device", "threads", "blas", "blas-threads", "kernels", "engine"}},
 	{"This process", []string{"run", "index", "listen", "end-with-run", "control"}},

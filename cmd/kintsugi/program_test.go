@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
@@ -81,6 +82,13 @@ func ofLauncher(dir string) bool {
 // spoil returns the function that a word applies to gradients.
 func spoil(words []string) func(q programtest.Question, grads []float32) {
 	kept := float32(0)
+	if len(words) == 2 && words[0] == "hangs" {
+		return func(q programtest.Question, _ []float32) {
+			if q.Version == 20 && os.Mkdir(words[1], 0o700) == nil { // no process has made it yet
+				<-time.After(time.Hour)
+			}
+		}
+	}
 	switch strings.Join(words, " ") {
 	case "fails":
 		return func(q programtest.Question, _ []float32) {
@@ -192,6 +200,26 @@ func TestAProgramThatFailsEndsTheRunWithItsWordsAndALastCheckpoint(t *testing.T)
 		t.Errorf("the newest checkpoint is of step %d; want 20", step)
 	}
 	noOrphans(t, dir)
+}
+
+// The worker that is started again computes the same gradient, so the model is the same.
+func TestAProgramThatHangsIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	calm, struck := newDir(t), newDir(t)
+	args := []string{"train", "--workers", "1", "--out"}
+	must(t, append(append(args, calm), ownProgram...)...)
+	must(t, append(append(args, struck, "--hang-after", "500ms"), append(ownProgram, "hangs", filepath.Join(t.TempDir(), "hung"))...)...)
+	sameBits(t, struck, calm)
+	hung := 0
+	for _, f := range readRun(t, struck).Summary.Failures {
+		if strings.HasPrefix(f.Part, "worker/") && strings.Contains(f.Cause, "it hangs: no answer within 500ms") {
+			hung++
+		}
+	}
+	if hung == 0 {
+		t.Errorf("failures %+v", readRun(t, struck).Summary.Failures)
+	}
+	noOrphans(t, struck)
 }
 
 func TestProgramsThatCannotTrain(t *testing.T) {

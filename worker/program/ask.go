@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/worker/patience"
 )
 
 // fields are the fields of a question besides its id and kind.
@@ -49,6 +52,8 @@ func (p *Program) ask(ctx context.Context, about string, f fields) (answer, erro
 	}
 	p.wanted(p.last)
 	p.owed = true
+	p.waits = p.patienceFor(about)
+	p.waits.Begin()
 	if _, err := p.child.conn.Write(append(line, '\n')); err != nil {
 		return answer{}, p.fail(p.child.gone(nil)) // the error of the socket would help nobody
 	}
@@ -68,31 +73,64 @@ func (p *Program) Settle(ctx context.Context) error {
 	return err
 }
 
-// answer waits for the answer to the latest question.
-func (p *Program) answer(ctx context.Context) (answer, error) {
-	select {
-	case <-ctx.Done():
-		p.wanted(0)
-		return answer{}, ctx.Err()
-	case <-p.child.died: // a process that it started may hold the socket open, so the socket would not end
-		return answer{}, p.fail(p.child.gone(nil))
-	case text, ok := <-p.child.lines:
-		if !ok {
-			return answer{}, p.fail(p.child.gone(p.child.broken))
-		}
-		var a answer
-		if err := json.Unmarshal(text, &a); err != nil {
-			return answer{}, p.fail(fmt.Errorf("%.200q is no answer: %w", text, err))
-		}
-		if a.ID != p.last {
-			return answer{}, p.fail(fmt.Errorf("it answers question %d, and was asked question %d", a.ID, p.last))
-		}
-		p.owed = false
-		if a.Error != "" {
-			return answer{}, Failure{errSaid(a.Error)}
-		}
-		return a, nil
+// patienceFor returns how long to wait for an answer to a question.
+func (p *Program) patienceFor(about string) *patience.Patience {
+	switch about {
+	case "gradient", "steps": // a worker asks one of them
+		return &p.ofGradients
+	case "evaluate":
+		return &p.ofEvaluations
 	}
+	return new(patience.Patience) // for ever
+}
+
+// answer waits for the answer to the latest question. Nobody may wait for an answer that was given up, and
+// that time does not count: the program may have answered long ago.
+func (p *Program) answer(ctx context.Context) (answer, error) {
+	var look <-chan time.Time // nil: it may take as long as it likes
+	if every := p.waits.Every(); every > 0 {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		look = t.C
+	}
+	for since := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			p.waits.Waited(time.Since(since))
+			p.wanted(0)
+			return answer{}, ctx.Err()
+		case <-p.child.died: // a process that it started may hold the socket open, so the socket would not end
+			return answer{}, p.fail(p.child.gone(nil))
+		case now := <-look:
+			if p.waits.Waited(now.Sub(since)) {
+				return answer{}, p.fail(p.child.hangs(p.waits))
+			}
+			since = now
+		case text, ok := <-p.child.lines:
+			if !ok {
+				return answer{}, p.fail(p.child.gone(p.child.broken))
+			}
+			p.waits.Waited(time.Since(since))
+			p.waits.Answered()
+			return p.parse(text)
+		}
+	}
+}
+
+// parse reads the answer to the latest question.
+func (p *Program) parse(text []byte) (answer, error) {
+	var a answer
+	if err := json.Unmarshal(text, &a); err != nil {
+		return answer{}, p.fail(fmt.Errorf("%.200q is no answer: %w", text, err))
+	}
+	if a.ID != p.last {
+		return answer{}, p.fail(fmt.Errorf("it answers question %d, and was asked question %d", a.ID, p.last))
+	}
+	p.owed = false
+	if a.Error != "" {
+		return answer{}, Failure{errSaid(a.Error)}
+	}
+	return a, nil
 }
 
 // fail ends the conversation: every later question returns err.

@@ -132,6 +132,18 @@ func (c *child) gone(broken error) error {
 	return errors.New(how + ", and wrote nothing")
 }
 
+// hangs ends a program that does not answer, and returns an error that says so. On SIGQUIT, programs
+// in Python that use kintsugi.py, in Go and in Java write where each thread stands, and leaveWithin is time enough
+// for that. Processes that the program has started get it too: it may wait for one of them.
+func (c *child) hangs(waited fmt.Stringer) error {
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGQUIT) // if it has ended just now, nothing is lost
+	_ = c.close(leaveWithin)                              // how it ends says nothing
+	if at := c.tail.stands(); at != "" {
+		return fmt.Errorf("it hangs, at %s: %v", at, waited)
+	}
+	return fmt.Errorf("it hangs: %v", waited)
+}
+
 // killed reports whether a process has ended by a SIGKILL. A shell that has run it says so by its
 // exit status.
 func killed(ended error) bool {
@@ -167,7 +179,11 @@ func (c *child) close(within time.Duration) error {
 	case <-late.C:
 		c.forced = true
 		kill(c.cmd.Process.Pid)
-		<-c.died
+		late.Reset(within)
+		select {
+		case <-c.died:
+		case <-late.C: // it hangs in the kernel, as in a driver or a file system whose server is gone; the worker can begin anew without it
+		}
 	}
 	return err
 }
@@ -179,8 +195,8 @@ type tail struct {
 	end []byte
 }
 
-// tailBytes is enough for a long line.
-const tailBytes = 2 << 10
+// tailBytes is enough for a long line, and for where each of some threads stands.
+const tailBytes = 16 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
@@ -201,4 +217,19 @@ func (t *tail) last() string {
 	defer t.mu.Unlock()
 	text := strings.TrimSpace(string(t.end))
 	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// stands returns where a program stood when it last wrote the stack of each thread, as Python does: the
+// innermost call of the main thread, whose stack comes last. "": it has written no such thing.
+func (t *tail) stands() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	const heading = "(most recent call first):\n"
+	text := string(t.end)
+	at := strings.LastIndex(text, heading)
+	if at < 0 {
+		return ""
+	}
+	call, _, _ := strings.Cut(text[at+len(heading):], "\n")
+	return strings.TrimSpace(call)
 }

@@ -85,6 +85,7 @@
 //
 // If a worker is killed, its program is killed too (on Linux). If a program ends or violates the protocol, its
 // worker ends with an error that contains the last line that the program wrote; the launcher starts
-// the worker again. There is no time limit for a gradient: only the author of the program knows how
-// long one may take.
+// the worker again. So it is if the program hangs: if an answer about gradients, steps or an evaluation takes longer
+// than --hang-after, which by default follows from how long earlier answers took. The program and what it has
+// started get a SIGQUIT then, on which they may write where they stand, and two seconds later a SIGKILL.
 package program

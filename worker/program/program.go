@@ -14,6 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/spread"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker/patience"
 )
 
 // Config configures Start.
@@ -23,6 +24,11 @@ type Config struct {
 	Slots     int       // number of workers of the run
 	LocalRank int       // number of this worker among those that share its host, which take a GPU each in turn
 	Output    io.Writer // receives the program's standard output and standard error; nil: both are discarded
+
+	// HangAfter is how long the program may take for a gradient, for local steps, or for an evaluation.
+	// After that it counts as hung, and is ended. 0: there is no limit; patience.Learned: the limit
+	// follows from earlier answers.
+	HangAfter time.Duration
 }
 
 // Program is a running program that has described its model. Only one goroutine may use a Program
@@ -34,6 +40,9 @@ type Program struct {
 	child     *child
 	memory    *shm.File
 	shared    bool // the program has mapped the memory
+
+	ofGradients, ofEvaluations patience.Patience  // what is asked before them may take as long as it likes
+	waits                      *patience.Patience // for the answer to the latest question
 
 	last   uint64 // id of the latest question
 	owed   bool   // its answer has not been received yet
@@ -49,6 +58,7 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 		return nil, fmt.Errorf("%w: no program to start", kintsugi.ErrUsage)
 	}
 	p := &Program{name: strings.Join(cfg.Command, " "), localRank: cfg.LocalRank}
+	p.ofGradients.Fixed, p.ofEvaluations.Fixed = cfg.HangAfter, cfg.HangAfter
 	var err error
 	if p.memory, err = shm.Unnamed(""); err != nil {
 		return nil, err
@@ -65,7 +75,11 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 	}
 	if err != nil {
 		err = errors.Join(fmt.Errorf("ask %s what it trains: %w", p.name, err), p.Close())
-		if p.child.left() {
+		switch {
+		case ctx.Err() != nil: // it has not had the time
+		case strings.Contains(err.Error(), "No module named 'kintsugi'"):
+			err = fmt.Errorf("%w. That is kintsugi.py, which is in the folder python of Kintsugi: copy it beside the program, or put its folder on PYTHONPATH", err)
+		case p.child.left():
 			err = fmt.Errorf("%w. Nothing in it has waited for questions: a program in Python calls run, run_torch or run_jax of kintsugi.py, as docs/programs.md shows", err)
 		}
 		return nil, err
@@ -177,7 +191,7 @@ type Request struct {
 // Gradient overwrites grads with a gradient at params. It returns the mean loss over the gradient's
 // examples, and their number. params and grads must have as many values as the model; neither is
 // kept. If ctx ends first, Gradient returns at once, and the next question waits until the program
-// has finished this one. Errors of the program are a Failure.
+// has finished this one. Errors of the program are a Failure, and so is that it hangs.
 func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Request) (loss float64, examples int, err error) {
 	if err := p.lend(ctx, params); err != nil {
 		return 0, 0, err

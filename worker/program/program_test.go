@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -60,6 +61,15 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 			return err
 		}
 		<-time.After(time.Hour) // for ever; without a C thread, Go's runtime would find a deadlock and end
+		return nil
+	},
+	"hang": func(*programtest.Program, programtest.Question) error {
+		<-time.After(time.Hour)
+		return nil
+	},
+	"hang, whatever comes": func(*programtest.Program, programtest.Question) error {
+		signal.Ignore(syscall.SIGQUIT)
+		<-time.After(time.Hour)
 		return nil
 	},
 	"babble":    func(p *programtest.Program, _ programtest.Question) error { return p.Say("hello") },
@@ -155,8 +165,15 @@ func behave(how string) {
 // start starts a program with the given behaviour.
 func start(t *testing.T, how string) *program.Program {
 	t.Helper()
+	return startWith(t, how, program.Config{})
+}
+
+// startWith is start with some settings.
+func startWith(t *testing.T, how string, cfg program.Config) *program.Program {
+	t.Helper()
 	t.Setenv(behaviour, how)
-	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Seed: 3, Slots: 2})
+	cfg.Command, cfg.Seed, cfg.Slots = []string{"/proc/self/exe"}, 3, 2
+	p, err := program.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,6 +335,40 @@ func TestAProgramThatDoesNotKeepToTheProtocolIsNamed(t *testing.T) {
 	}
 }
 
+// A question that was given up counts too: if the program never comes back from it, no other can be asked.
+func TestAProgramThatHangsIsEnded(t *testing.T) {
+	const after = 50 * time.Millisecond // no other question is asked than one that is never answered
+	for _, how := range []string{"hang", "hang, whatever comes"} {
+		t.Run(how, func(t *testing.T) {
+			var out bytes.Buffer
+			p := startWith(t, how, program.Config{HangAfter: after, Output: &out})
+			ctx, cancel := context.WithCancel(t.Context())
+			if how == "hang" {
+				cancel()
+			}
+			defer cancel()
+			params, grads := make([]float32, 11), make([]float32, 11)
+			_, _, err := p.Gradient(ctx, params, grads, program.Request{})
+			if how == "hang" {
+				if !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+				_, _, err = p.Gradient(t.Context(), params, grads, program.Request{})
+			}
+			failure, failed := errors.AsType[program.Failure](err)
+			if !failed || !strings.Contains(failure.Error(), "it hangs: no answer within 50ms") {
+				t.Fatalf("error %v", err)
+			}
+			if err := p.Settle(t.Context()); !errors.As(err, &failure) {
+				t.Errorf("afterwards it can be asked: %v", err)
+			}
+			if wrote := strings.Contains(out.String(), "SIGQUIT"); wrote != (how == "hang") { // Go writes where each goroutine stands
+				t.Errorf("it wrote %q", out.String())
+			}
+		})
+	}
+}
+
 func TestAProgramMayComplainAndGoOn(t *testing.T) {
 	p := start(t, "complain")
 	for range 3 {
@@ -344,11 +395,21 @@ func TestWhatIsNoProgram(t *testing.T) {
 		{[]string{"./not-there"}, "start ./not-there"},
 		{[]string{"true"}, "ask true what it trains: it ended, and wrote nothing. Nothing in it has waited for questions: a program in Python calls run,"},
 		{[]string{"sh", "-c", "echo no torch >&2; exit 1"}, `it ended (exit status 1); the last that it wrote is "no torch"`},
+		{[]string{"sh", "-c", `echo "ModuleNotFoundError: No module named 'kintsugi'" >&2; exit 1`}, "copy it beside the program, or put its folder on PYTHONPATH"},
 		{[]string{"sh", "-c", `echo '{"id":1,"name":"x"}' >&3; cat <&3`}, `it describes no "tensors"`},
 	} {
 		if _, err := program.Start(t.Context(), program.Config{Command: c.command}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v; want %s", c.command, err, c.want)
 		}
+	}
+}
+
+// A program that is ended while it starts may yet wait for questions.
+func TestAStartThatIsGivenUpIsNotTheProgramsFault(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := program.Start(ctx, program.Config{Command: []string{"cat"}}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "Nothing in it") {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package program_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -24,6 +26,12 @@ func inPython(t testing.TB, source string) (*program.Program, error) {
 // inPythonAt is inPython for a worker of some rank on its host.
 func inPythonAt(t testing.TB, rank int, source string) (*program.Program, error) {
 	t.Helper()
+	return inPythonWith(t, program.Config{Slots: 1, LocalRank: rank}, source)
+}
+
+// inPythonWith is inPython with some settings.
+func inPythonWith(t testing.TB, cfg program.Config, source string) (*program.Program, error) {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3 here, which kintsugi.py is for")
@@ -34,7 +42,8 @@ func inPythonAt(t testing.TB, rank int, source string) (*program.Program, error)
 	t.Setenv("PYTHONPATH", "../../python")
 	t.Setenv("PYTHONUNBUFFERED", "") // as users have it
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
-	p, err := program.Start(t.Context(), program.Config{Command: []string{python, "-c", source}, Slots: 1, LocalRank: rank})
+	cfg.Command = []string{python, "-c", source}
+	p, err := program.Start(t.Context(), cfg)
 	if err == nil {
 		t.Cleanup(func() { _ = p.Close() }) // tests look at how it ended
 	}
@@ -67,6 +76,54 @@ kintsugi.run("number", [("scale", ())], initialise, gradient, examples=3)
 	loss, n, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{0, 2}})
 	if err != nil || loss != 6.25 || n != 2 || grads[0] != 5 {
 		t.Fatal(loss, n, grads, err)
+	}
+}
+
+// The line in which a program hangs is what its author needs to know.
+func TestWhereAProgramInPythonHangsIsTold(t *testing.T) {
+	p, err := inPythonWith(t, program.Config{HangAfter: 50 * time.Millisecond}, `
+import threading
+import kintsugi
+
+def deeper():
+    threading.Event().wait()
+
+def gradient(params, grads, batch):
+    threading.Thread(target=deeper, daemon=True).start()
+    deeper()
+
+kintsugi.run("stuck", [("scale", ())], lambda params, seed: None, gradient, examples=3)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = p.Gradient(t.Context(), make([]float32, 1), make([]float32, 1), program.Request{Indices: []int{0}})
+	if err == nil || !strings.Contains(err.Error(), "it hangs, at File ") || !strings.Contains(err.Error(), "threading.py") || !strings.HasSuffix(err.Error(), ": no answer within 50ms") {
+		t.Error(err)
+	}
+}
+
+// A signal that the program handles itself, or a crash of a library, is not Kintsugi's.
+func TestAProgramInPythonThatCrashesSaysWhere(t *testing.T) {
+	var out bytes.Buffer
+	p, err := inPythonWith(t, program.Config{Output: &out}, `
+import ctypes, os, signal
+import kintsugi
+
+signal.signal(signal.SIGQUIT, lambda *_: print("its own"))
+
+def gradient(params, grads, batch):
+    os.kill(os.getpid(), signal.SIGQUIT)
+    ctypes.string_at(0)
+
+kintsugi.run("crash", [("scale", ())], lambda params, seed: None, gradient, examples=3)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = p.Gradient(t.Context(), make([]float32, 1), make([]float32, 1), program.Request{Indices: []int{0}})
+	if err == nil || !strings.Contains(err.Error(), "segmentation fault") || !strings.Contains(out.String(), "line 9 in gradient") || !strings.Contains(out.String(), "its own") {
+		t.Errorf("error %v; it wrote %q", err, out.String())
 	}
 }
 

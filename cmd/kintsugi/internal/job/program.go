@@ -88,9 +88,10 @@ type Program struct {
 	About   *program.Description
 	rates   map[string]float32 // of the program that was tried last
 	seed    uint64
-	Initial []float32 // initial parameters for that seed; nil: they are in file
-	file    string    // of a described model
-	Output  io.Writer // for the output of programs
+	Initial []float32         // initial parameters for that seed; nil: they are in file
+	file    string            // of a described model
+	Output  io.Writer         // for the output of programs
+	say     func(text string) // tells the user what is waited for
 
 	mu   sync.Mutex
 	idle *program.Program // a running program that is not in use, started with the seed
@@ -102,7 +103,8 @@ func (p *Problem) ForWorker(log *slog.Logger) error {
 		return nil
 	}
 	p.Program.Output, p.Program.Initial = &Lines{Log: log}, nil // only servers need the initial parameters
-	if Cores() < runtime.NumCPU() {                             // libraries take a thread for every core that they see, whatever the limit of a container
+	p.Program.say = func(text string) { log.Warn(text) }
+	if Cores() < runtime.NumCPU() { // libraries take a thread for every core that they see, whatever the limit of a container
 		return LimitThreads(Cores())
 	}
 	return nil
@@ -110,7 +112,7 @@ func (p *Problem) ForWorker(log *slog.Logger) error {
 
 // describeProgram makes p the problem of a program, from a running program or a file.
 func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
-	m := &Program{seed: s.Seed, Output: os.Stderr}
+	m := &Program{seed: s.Seed, Output: os.Stderr, say: func(text string) { fmt.Fprintln(os.Stderr, "kintsugi:", text) }}
 	if s.Described != "" {
 		var err error
 		if m.About, err = program.Read(s.Described); err != nil {
@@ -147,9 +149,17 @@ func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
 	return d, err
 }
 
-// start starts the program.
+// start starts the program, which may take minutes: it may have to read data.
 func (m *Program) start(ctx context.Context, s *Settings, seed uint64) (*program.Program, error) {
-	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, LocalRank: s.Place, Output: m.Output})
+	defer m.meanwhile(s, "has not said yet what it trains")()
+	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, LocalRank: s.Place, Output: m.Output, HangAfter: time.Duration(s.HangAfter)})
+}
+
+// meanwhile tells the user every ten seconds what the program has not done yet, until done is called.
+func (m *Program) meanwhile(s *Settings, lacks string) (done func()) {
+	return cli.Meanwhile(func(took time.Duration) {
+		m.say(fmt.Sprintf("%s %s, after %v", strings.Join(s.Program, " "), lacks, took))
+	})
 }
 
 // take returns a running program. The caller returns it with give, or closes it.
@@ -276,6 +286,7 @@ func (m *Program) Try(ctx context.Context, s *Settings, other *Second) (warning 
 	if err != nil {
 		return "", err
 	}
+	defer m.meanwhile(s, "has not computed all that it is asked before a run begins")()
 	m.rates = running.About().Rates
 	if m.Initial == nil {
 		m.Initial = make([]float32, m.About.Values())

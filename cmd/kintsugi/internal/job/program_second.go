@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
@@ -27,7 +28,7 @@ func StartSecond(ctx context.Context, s *Settings) *Second {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &Second{cancel: cancel, done: make(chan struct{})}
-	cfg := program.Config{Command: s.Program, Seed: s.Seed, Slots: s.Workers} // its output is dropped: it repeats that of the first process
+	cfg := program.Config{Command: s.Program, Seed: s.Seed, Slots: s.Workers, HangAfter: time.Duration(s.HangAfter)} // its output is dropped: it repeats that of the first process
 	go func() {
 		defer close(b.done)
 		b.running, b.err = program.Start(ctx, cfg)

@@ -1,0 +1,45 @@
+package job
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/patience"
+)
+
+// hanging is a flag value: how long a gradient may take before it counts as hung. 0: as long as it
+// likes; patience.Learned: auto.
+type hanging time.Duration
+
+// String returns the value in the syntax of Set.
+func (h *hanging) String() string {
+	switch *h {
+	case 0:
+		return never
+	case hanging(patience.Learned):
+		return auto
+	}
+	return time.Duration(*h).String()
+}
+
+// Set parses a time with a unit, auto or never. Other text is an ErrUsage.
+func (h *hanging) Set(text string) error {
+	switch text {
+	case never:
+		*h = 0
+		return nil
+	case auto:
+		*h = hanging(patience.Learned)
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%w: write a time such as 10m, auto or never", kintsugi.ErrUsage)
+	}
+	*h = hanging(d)
+	return nil
+}
+
+// Type returns the type of the flag, for the help.
+func (h *hanging) Type() string { return "time" }
