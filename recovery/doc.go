@@ -103,6 +103,8 @@
 //	                                                                                  TestNoStepWaitsForTheConnectionOfTheDead
 //	a worker's program hangs   It is ended, and its worker starts again.              TestAProgramThatHangsIsStartedAgain,
 //	                                                                                  patience: TestWhatHangsIsNoticedAndNothingElse
+//	a terminal or a collector  The process goes on, and drops lines. It says how many TestARunGoesOnIfNobodyReadsItsOutput,
+//	takes no more output       when the reader is back.                               cli: TestNobodyWaitsForTheReaderOfTheOutput
 //	a server is killed, with   The model at the end has the same bits as without the  sim: TestServerCrashDoesNotChangeTheModel
 //	bsp                        death.
 //	the network delays,        Each push is counted at most once, all shards apply    conductor: TestAfterFaultsEveryRunFinishesAndCountsEachPushOnce,

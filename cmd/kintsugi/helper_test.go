@@ -82,8 +82,20 @@ func start(t *testing.T, args ...string) *childProcess {
 	return startIn(t, t.TempDir(), args...) // files that it writes unasked must not end up in the source tree
 }
 
+// startTo is start with a file for the standard error.
+func startTo(t *testing.T, stderr *os.File, args ...string) *childProcess {
+	t.Helper()
+	return startWith(t, t.TempDir(), stderr, args...)
+}
+
 // startIn is start with a working directory.
 func startIn(t *testing.T, dir string, args ...string) *childProcess {
+	t.Helper()
+	return startWith(t, dir, nil, args...)
+}
+
+// startWith is start with a working directory, and a file for the standard error unless that is nil.
+func startWith(t *testing.T, dir string, stderr *os.File, args ...string) *childProcess {
 	t.Helper()
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "KINTSUGI_") && !strings.HasPrefix(v, "KINTSUGI_EMU_") // these are for the emulation of a GPU
@@ -96,6 +108,9 @@ func startIn(t *testing.T, dir string, args ...string) *childProcess {
 	p := &childProcess{t: t, cmd: exec.CommandContext(ctx, "/proc/self/exe", args...), patience: ctx, ended: make(chan struct{})}
 	p.cmd.Args[0], p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = "kintsugi", env, &p.stdout, &p.stderr
 	p.cmd.Dir, p.cmd.WaitDelay = dir, time.Second
+	if stderr != nil {
+		p.cmd.Stderr = stderr
+	}
 	if err := p.cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)

@@ -178,3 +178,34 @@ func TestThereIsNothingToResumeInARunThatIsOver(t *testing.T) {
 		t.Errorf("step %d; want 50", step)
 	}
 }
+
+// A terminal behind a connection that is gone takes nothing more, and so does less. What train has
+// to say is then lost, but not the processes that it would start again.
+func TestARunGoesOnIfNobodyReadsItsOutput(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	r, full, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	fd := int(full.Fd())
+	err = syscall.SetNonblock(fd, true)
+	for page := make([]byte, 4096); err == nil; {
+		_, err = syscall.Write(fd, page)
+	}
+	for err = nil; err == nil; {
+		_, err = syscall.Write(fd, []byte{'.'})
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	dir := newDir(t)
+	p := startTo(t, full, quadratic(100, "--out", dir, "--fault", "kill server/1 at step 60")...)
+	if err := full.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.wait(); r.status != exitDone || !strings.Contains(r.stdout, "server/1 failed at step 60") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stdout)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,14 +22,19 @@ import (
 )
 
 func main() {
-	root := newRoot(os.Stdout, os.Stderr)
+	root := newRoot(os.Stdout, cli.Stderr)
 	cmd, err := root.ExecuteC()
-	s := cli.Status(err, os.Stderr)
+	s := cli.Status(err, cli.Stderr)
+	_ = cli.Stderr.Flush(lastWords) // nobody is there to be told that nobody has read it
 	if s == cli.ExitUsage && slices.Contains(roles, cmd.Name()) {
 		s = cli.ExitConfig
 	}
 	os.Exit(s)
 }
+
+// lastWords is how long a process that ends waits for a reader of its last message. Whoever restarts
+// the process waits as well.
+const lastWords = 2 * time.Second
 
 // roles are the commands that are restarted when they end.
 var roles = []string{"coordinator", "server", "worker", "monitor", "etcd", "memory"}

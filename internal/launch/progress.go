@@ -21,7 +21,6 @@ const (
 //
 // All other output to the same terminal must go through Write, or it would end up inside the line.
 // A Display is safe for concurrent use.
-// line. A Display is safe for concurrent use.
 type Display struct {
 	w     io.Writer
 	width func() int // in columns; nil: not a terminal
@@ -32,10 +31,10 @@ type Display struct {
 	drawn string // the line on the screen; "" for none
 }
 
-// NewDisplay returns a display on f. If f is not a terminal, the progress goes to log, which may
+// NewDisplay returns a display on w, which writes to f. If f is not a terminal, the progress goes to log, which may
 // write to the Display itself. The caller must call Close.
-func NewDisplay(f *os.File, log *slog.Logger) *Display {
-	d := &Display{w: f, log: log}
+func NewDisplay(w io.Writer, f *os.File, log *slog.Logger) *Display {
+	d := &Display{w: w, log: log}
 	if fd := int(f.Fd()); term.IsTerminal(fd) {
 		d.width = func() int {
 			columns, _, err := term.GetSize(fd)

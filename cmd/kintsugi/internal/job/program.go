@@ -112,7 +112,7 @@ func (p *Problem) ForWorker(log *slog.Logger) error {
 
 // describeProgram makes p the problem of a program, from a running program or a file.
 func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
-	m := &Program{seed: s.Seed, Output: os.Stderr, say: func(text string) { fmt.Fprintln(os.Stderr, "kintsugi:", text) }}
+	m := &Program{seed: s.Seed, Output: cli.Stderr, say: func(text string) { fmt.Fprintln(cli.Stderr, "kintsugi:", text) }}
 	if s.Described != "" {
 		var err error
 		if m.About, err = program.Read(s.Described); err != nil {

@@ -109,7 +109,7 @@ func Command(use, short, example string, more func(*Process, *pflag.FlagSet), ru
 				return fmt.Errorf("%w: --etcd-wait %v must be positive", kintsugi.ErrUsage, p.EtcdWait)
 			}
 			var err error
-			if p.log, err = cli.NewLog(os.Stderr, p.LogLevel, cli.OnTerminal()); err != nil {
+			if p.log, err = cli.NewLog(cli.Stderr, p.LogLevel, cli.OnTerminal()); err != nil {
 				return err
 			}
 			if err := p.CheckNotices(p.Warning); err != nil {

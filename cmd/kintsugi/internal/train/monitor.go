@@ -108,7 +108,7 @@ func (m *monitor) run(ctx context.Context, p *role.Process, stdout io.Writer) er
 	}
 	w := newWatcher(&p.Settings, prob, rec, start)
 	w.evalEvery, w.client, w.creds = m.EvalEvery, client, p.Creds
-	w.display = launch.NewDisplay(os.Stderr, nil)
+	w.display = launch.NewDisplay(cli.Stderr, os.Stderr, nil)
 	if w.log, err = cli.NewLog(w.display, p.LogLevel, cli.OnTerminal()); err != nil {
 		return err
 	}

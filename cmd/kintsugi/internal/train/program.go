@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -29,7 +28,7 @@ func (t *Training) PrepareProgram(resumed bool) error {
 			return err
 		}
 	}
-	log, err := cli.NewLog(os.Stderr, t.LogLevel, cli.OnTerminal())
+	log, err := cli.NewLog(cli.Stderr, t.LogLevel, cli.OnTerminal())
 	if err != nil {
 		return err
 	}

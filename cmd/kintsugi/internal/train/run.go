@@ -50,7 +50,7 @@ type run struct {
 // main runs the cluster and reports the outcome.
 func (r *run) main(ctx context.Context) error {
 	role.BoundGarbage()
-	r.display = launch.NewDisplay(os.Stderr, nil)
+	r.display = launch.NewDisplay(cli.Stderr, os.Stderr, nil)
 	log, err := cli.NewLog(r.display, r.LogLevel, cli.OnTerminal()) // prints above the progress line
 	if err != nil {
 		return err

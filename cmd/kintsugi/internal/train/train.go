@@ -230,7 +230,7 @@ func (t *Training) canBegin(ctx context.Context, p *job.Problem, resumed bool) e
 		return err
 	}
 	done := cli.Meanwhile(func(took time.Duration) {
-		fmt.Fprintf(os.Stderr, "kintsugi: still looking for checkpoints in %s, after %v\n", store, took)
+		fmt.Fprintf(cli.Stderr, "kintsugi: still looking for checkpoints in %s, after %v\n", store, took)
 	})
 	if resumed {
 		err = t.resumable(ctx, p)
