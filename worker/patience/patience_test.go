@@ -102,6 +102,14 @@ func TestATimeInWhichTheOwnerWasStoppedDoesNotCount(t *testing.T) {
 	}
 }
 
+func TestOnePatienceIsWithoutEnd(t *testing.T) {
+	var p Patience
+	p.Begin()
+	if p.Every() != 0 || p.Waited(0) || p.Waited(1000*time.Hour) {
+		t.Error("it ends")
+	}
+}
+
 func TestTheReasonNamesTheMeasure(t *testing.T) {
 	for want, p := range map[string]*Patience{
 		"no answer within 5s":          {Fixed: 5 * s},
