@@ -29,6 +29,7 @@ var (
 // after another.
 type Device struct {
 	c       driver.Context
+	waits   *waits // of c
 	name    string
 	ordinal int
 
@@ -57,7 +58,8 @@ func Open(library string, ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open GPU %d: %w: %w", ordinal, ErrUnavailable, err)
 	}
-	d := &Device{c: c, ordinal: ordinal, name: "cuda", modules: map[string]driver.Module{}, functions: map[string]driver.Function{}}
+	w := newWaits(c)
+	d := &Device{c: w, waits: w, ordinal: ordinal, name: "cuda", modules: map[string]driver.Module{}, functions: map[string]driver.Function{}}
 	if ordinal > 0 {
 		d.name = fmt.Sprintf("cuda:%d", ordinal)
 	}

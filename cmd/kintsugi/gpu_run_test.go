@@ -94,6 +94,45 @@ func TestLocalStepsOnTheGPUOutliveAServer(t *testing.T) {
 	}
 }
 
+// A call to a GPU that hangs does not return, so its process ends. That of a worker, whose model would compute
+// for ever, and that of a server, for which all would wait.
+func TestARunOutlivesAGPUThatHangs(t *testing.T) {
+	if emulate.OnGPU() {
+		t.Skip("a GPU does not hang when it is asked to; run it without -real")
+	}
+	withGPU(t)
+	file := filepath.Join(t.TempDir(), "hang")
+	cases, steps := [][]string{{"--server-device", "cpu"}, {"--device", "cpu"}}, "40"
+	if testing.Short() {
+		cases, steps = cases[:1], "20"
+	}
+	for _, devices := range cases {
+		flags := append([]string{"--model", "mlr", "--steps", steps, "--hang-after", "5s"}, devices...)
+		calm, dir := newDir(t), newDir(t)
+		must(t, small(append(flags, "--out", calm)...)...)
+		p := start(t, append([]string{emulate.Hang + "=" + file}, small(append(flags, "--gradient-time", "50ms", "--out", dir)...)...)...)
+		eventually(t, "a step is done", func() bool {
+			events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+			return err == nil && strings.Contains(string(events), `"kind":"step"`)
+		})
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.wait(); r.status != exitDone {
+			t.Errorf("%v: exit status %d:\n%s", devices, r.status, r.stderr)
+		}
+		sameBits(t, dir, calm)
+		for _, f := range readRun(t, dir).Summary.Failures {
+			if !strings.Contains(f.Cause, "GPU 0 has not finished its work within 5s: the GPU hangs") {
+				t.Errorf("%v: %+v", devices, f)
+			}
+		}
+		if _, err := os.Stat(file); !os.IsNotExist(err) || len(readRun(t, dir).Summary.Failures) == 0 {
+			t.Errorf("%v: nothing has hung: %v", devices, err)
+		}
+	}
+}
+
 // Each worker takes the next GPU that can be used, and so does each server. If one is named, all take
 // that.
 func TestEachProcessTakesAGPU(t *testing.T) {

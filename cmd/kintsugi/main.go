@@ -25,15 +25,15 @@ func main() {
 	root := newRoot(os.Stdout, cli.Stderr)
 	cmd, err := root.ExecuteC()
 	s := cli.Status(err, cli.Stderr)
-	_ = cli.Stderr.Flush(lastWords) // nobody is there to be told that nobody has read it
 	if s == cli.ExitUsage && slices.Contains(roles, cmd.Name()) {
 		s = cli.ExitConfig
 	}
+	_ = cli.Stderr.Flush(lastWords) // nobody is there to be told that nobody has read it
 	os.Exit(s)
 }
 
-// lastWords is how long a process that ends waits for a reader of its last message. Whoever restarts
-// the process waits as well.
+// lastWords is how long a process that ends waits for a reader of its last message. Whoever starts it
+// again waits as well.
 const lastWords = 2 * time.Second
 
 // roles are the commands that are restarted when they end.

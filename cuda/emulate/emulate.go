@@ -36,6 +36,10 @@ const (
 	// Fail is a driver's error code: every call that waits returns it from now on.
 	Fail = "KINTSUGI_EMU_FAIL"
 
+	// Hang is the path of a file: the first process that waits for the device removes it, and waits
+	// for ever.
+	Hang = "KINTSUGI_EMU_HANG"
+
 	// Allocations is the number of further arrays and pieces of pinned memory that can be
 	// allocated.
 	Allocations = "KINTSUGI_EMU_ALLOCATIONS"

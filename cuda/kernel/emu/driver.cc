@@ -16,6 +16,7 @@
 //	             what others do later
 //	FAIL         an error code of the driver that every call which waits returns from now on, as after a
 //	             fault on a GPU
+//	HANG         a file: the first process that waits for the device removes it, and waits for ever
 //	ALLOCATIONS  how many allocations of device memory and pinned memory succeed while this is set; each
 //	             request counts
 //	DEVICES      the number of devices (1)

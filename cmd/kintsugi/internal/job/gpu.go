@@ -182,6 +182,17 @@ func openGPU(d *model.Description, g GPU) (model.Model, error) {
 	return GPUModel{e, device}, nil
 }
 
+// WatchGPU calls hangs, once, if device, a GPUModel or an accelerator, has a GPU that does not finish what it is given
+// within --hang-after: no call to it returns then, so hangs should end the process.
+func (s *Settings) WatchGPU(device any, hangs func(error)) {
+	if m, ok := device.(GPUModel); ok {
+		device = m.device
+	}
+	if gpu, ok := device.(*cuda.Device); ok && s.HangAfter != 0 {
+		gpu.Watch(s.HangAfter.ofGPU(), hangs)
+	}
+}
+
 // Computes says what computes gradients: the GPU of m, or the CPU. If --device auto has chosen the
 // CPU although the program supports GPUs, it also says why.
 func (s *Settings) Computes(m io.Closer) string {

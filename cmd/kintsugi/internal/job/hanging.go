@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/patience"
 )
 
-// hanging is a flag value: how long a gradient may take before it counts as hung. 0: as long as it
+// hanging is a flag value: how long a program or a GPU may take before it counts as hung. 0: as long as it
 // likes; patience.Learned: auto.
 type hanging time.Duration
 
@@ -39,6 +39,18 @@ func (h *hanging) Set(text string) error {
 	}
 	*h = hanging(d)
 	return nil
+}
+
+// gpuHangs is how long a GPU may take by default for what it is given at once, which is a gradient or
+// a step of a built-in model: these take seconds at most.
+const gpuHangs = 2 * time.Minute
+
+// ofGPU returns how long a GPU may take for what it is given.
+func (h *hanging) ofGPU() time.Duration {
+	if *h == hanging(patience.Learned) {
+		return gpuHangs
+	}
+	return time.Duration(*h)
 }
 
 // Type returns the type of the flag, for the help.

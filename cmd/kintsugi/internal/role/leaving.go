@@ -64,7 +64,7 @@ func (p *Process) untilNotice(ctx context.Context, run func(context.Context, *Pr
 			p.goes(role, n, notices)
 		}
 	}()
-	err := run(role, p)
+	err := p.unlessItHangs(role, run)
 	select {
 	case <-had:
 		if !p.over.Load() && (err == nil || errors.Is(err, context.Canceled)) {

@@ -65,6 +65,7 @@ type Process struct {
 
 	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
 	noticed  atomic.Bool                                          // it has had a notice
+	hung     chan error                                           // why a call to a GPU does not return
 	over     atomic.Bool                                          // the run is over, so a restart would be useless
 }
 
@@ -85,7 +86,7 @@ func (p *Process) register(f *pflag.FlagSet) {
 
 // Command returns the command of a role. run does the work of the role.
 func Command(use, short, example string, more func(*Process, *pflag.FlagSet), run func(context.Context, *Process) error) *cobra.Command {
-	p := &Process{}
+	p := &Process{hung: make(chan error, 1)}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: job.ProgramAfterDash,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -75,6 +75,7 @@ func runServer(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
+	p.endsIfItHangs(accelerator)
 	at, err := job.OpenPlace(ctx, p.Store, p.Creds)
 	if err != nil {
 		return err

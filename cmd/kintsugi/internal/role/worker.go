@@ -87,6 +87,7 @@ func runWorker(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer m.Close()
+	p.endsIfItHangs(m)
 	client, err := p.Meet(ctx, "this worker", prob.Terms())
 	if err != nil {
 		return err
