@@ -122,7 +122,8 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
     """Answers Kintsugi's questions until there are no more, and then ends the process (SystemExit): what follows in the program does not run.
 
     name        name of the model: letters, digits, dots, dashes and underscores
-    tensors     its parameters, as pairs of a name and a shape; () is the shape of a single number
+    tensors     its parameters, as pairs of a name and a shape, or as a dict; () is the shape of a
+                single number
     initialise  initialise(params, seed) fills params, which are Values, with the initial parameters.
                 They must be a function of the seed. It is called only where somebody reads them
     gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over
@@ -151,7 +152,7 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
     the plan by itself, which is a _Steps, fills grads with the way back, and returns the mean loss and the number of examples. With touches,
     grads._touched has a byte for each 16 values, which gradient and steps set to 1 where one of them may not be 0, and to 0 elsewhere."""
     suggested = _suggestions(suggested)
-    tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
+    tensors = _tensors(tensors)
     values = sum(math.prod(shape) for _, shape in tensors)
     about = {"name": name, "tensors": [{"name": n, "shape": s or (1,)} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
     if steps is not None:
@@ -213,6 +214,18 @@ def _answer(name, tensors, initialise, gradient, steps, examples, evaluate, rate
     # Each process that Kintsugi has asked comes here: those of the workers, again after each death, and those that were asked
     # for a first gradient. Whatever followed, such as saving a module, would be done by all of them, with parameters that are not those of the run.
     sys.exit(0)
+
+
+def _tensors(given):
+    """Returns the tensors as pairs of a name and a tuple."""
+    tensors = []
+    for pair in given.items() if hasattr(given, "items") else given:
+        try:
+            name, shape = pair
+            tensors.append((name, tuple(int(d) for d in shape)))
+        except (TypeError, ValueError):
+            raise ValueError("tensors has %r, which is no pair of a name and a shape, such as ('w', (3, 2)); () is the shape of a single number" % (pair,)) from None
+    return tensors
 
 
 def _stacks():

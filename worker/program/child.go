@@ -139,9 +139,9 @@ func (c *child) hangs(waited fmt.Stringer) error {
 	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGQUIT) // if it has ended just now, nothing is lost
 	_ = c.close(leaveWithin)                              // how it ends says nothing
 	if at := c.tail.stands(); at != "" {
-		return fmt.Errorf("it hangs, at %s: %v", at, waited)
+		return fmt.Errorf("it hangs, at %s: %v; --hang-after sets another time", at, waited)
 	}
-	return fmt.Errorf("it hangs: %v", waited)
+	return fmt.Errorf("it hangs: %v; --hang-after sets another time", waited)
 }
 
 // killed reports whether a process has ended by a SIGKILL. A shell that has run it says so by its
