@@ -110,6 +110,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
+	defer close(d.waits.over) // last: to close a GPU that hangs hangs, too
 	if d.lost != nil {
 		return nil // the driver refuses every call
 	}

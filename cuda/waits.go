@@ -21,16 +21,11 @@ type waits struct {
 	number   int         // of calls so far
 	underway map[int]int // by number of a call, how often Watch has seen it
 
-	closed chan struct{}
+	over chan struct{} // closed with the device
 }
 
 func newWaits(c driver.Context) *waits {
-	return &waits{Context: c, underway: map[int]int{}, closed: make(chan struct{})}
-}
-
-func (w *waits) Close() error {
-	defer close(w.closed)
-	return w.Context.Close()
+	return &waits{Context: c, underway: map[int]int{}, over: make(chan struct{})}
 }
 
 func (w *waits) Synchronize(s driver.Stream) error {
@@ -85,7 +80,7 @@ func (d *Device) Watch(after time.Duration, hangs func(error)) {
 		defer tick.Stop()
 		for {
 			select {
-			case <-d.waits.closed:
+			case <-d.waits.over:
 				return
 			case <-tick.C:
 				if d.waits.look() > looks {

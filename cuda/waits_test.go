@@ -17,8 +17,6 @@ func (slow) Synchronize(s driver.Stream) error {
 	return nil
 }
 
-func (slow) Close() error { return nil }
-
 func (slow) Await(e driver.Event) error { return slow{}.Synchronize(driver.Stream(e)) }
 
 func (slow) Elapsed(_, end driver.Event) (float64, error) { return 0, slow{}.Await(end) }
@@ -42,7 +40,7 @@ func TestAGPUThatDoesNotFinishHangs(t *testing.T) {
 					}
 					hung = append(hung, time.Since(begin))
 				})
-				defer w.Close()
+				defer close(w.over)
 				go wait(d.c, 60)
 				for range 30 {
 					wait(d.c, 20)
@@ -65,9 +63,9 @@ func TestAGPUThatDoesNotFinishHangs(t *testing.T) {
 func TestAWatchEndsWithTheDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaits(slow{})
-		d := &Device{c: w, waits: w}
+		d := &Device{c: w, waits: w, lost: errors.New("an address that is none")}
 		d.Watch(time.Second, func(err error) { t.Error(err) })
-		if err := w.Close(); err != nil {
+		if err := errors.Join(d.Close(), d.Close()); err != nil {
 			t.Error(err)
 		}
 		_ = d.c.Synchronize(10)
