@@ -381,32 +381,7 @@ func (r *run) unsaved() string {
 
 // final evaluates the result of the run: its last checkpoint, read from the store.
 func (r *run) final(ctx context.Context, done kintsugi.Done) error {
-	where, err := r.StoreName()
-	if err != nil {
-		return err
-	}
-	at, err := r.Place(ctx, where)
-	if err != nil {
-		return err
-	}
-	read := cli.Meanwhile(func(took time.Duration) {
-		r.log.Info("still reading the last checkpoint", "store", where, "seconds", took.Seconds())
-	})
-	defer read()
-	m, _, err := ckpt.NewestOf(at.FS, at.Dir, r.id)
-	if taken := ckpt.Holds(at.FS, at.Dir, r.id); errors.Is(taken, ckpt.ErrTaken) && (err != nil || m.Step != done.Step) {
-		return fmt.Errorf("the run ended at step %d, and its last checkpoint has no place: %w", done.Step, taken)
-	}
-	if errors.Is(err, ckpt.ErrNoCheckpoint) {
-		return fmt.Errorf("the run ended at step %d, but none of its checkpoints is whole; see the checkpoint events in %s: %w", done.Step, r.Out, err)
-	}
-	if err != nil {
-		return fmt.Errorf("read the last checkpoint: %w", err)
-	}
-	if m.Step != done.Step {
-		return fmt.Errorf("the run ended at step %d, but its last checkpoint is of step %d; see the checkpoint events in %s", done.Step, m.Step, r.Out)
-	}
-	params, err := ckpt.Params(ctx, at.FS, at.Dir, r.problem.Layout, m)
+	m, params, err := r.lastCheckpoint(ctx, done)
 	if err != nil {
 		return err
 	}
@@ -415,6 +390,10 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 		return err
 	}
 	defer ev.Close()
+	judged := cli.Meanwhile(func(took time.Duration) {
+		r.log.Info("still evaluating the last checkpoint", "seconds", took.Seconds())
+	})
+	defer judged()
 	loss, accuracy, err := ev.Evaluate(ctx, params)
 	if err != nil {
 		return fmt.Errorf("evaluate the last checkpoint: %w", err)
@@ -423,4 +402,35 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 		Line: uint64(m.Line), Step: uint64(m.Step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: ev.Examples(),
 	}, params)
 	return nil
+}
+
+// lastCheckpoint reads the checkpoint with which the run has ended.
+func (r *run) lastCheckpoint(ctx context.Context, done kintsugi.Done) (*ckpt.RunManifest, []float32, error) {
+	where, err := r.StoreName()
+	if err != nil {
+		return nil, nil, err
+	}
+	at, err := r.Place(ctx, where)
+	if err != nil {
+		return nil, nil, err
+	}
+	read := cli.Meanwhile(func(took time.Duration) {
+		r.log.Info("still reading the last checkpoint", "store", where, "seconds", took.Seconds())
+	})
+	defer read()
+	m, _, err := ckpt.NewestOf(at.FS, at.Dir, r.id)
+	if taken := ckpt.Holds(at.FS, at.Dir, r.id); errors.Is(taken, ckpt.ErrTaken) && (err != nil || m.Step != done.Step) {
+		return nil, nil, fmt.Errorf("the run ended at step %d, and its last checkpoint has no place: %w", done.Step, taken)
+	}
+	if errors.Is(err, ckpt.ErrNoCheckpoint) {
+		return nil, nil, fmt.Errorf("the run ended at step %d, but none of its checkpoints is whole; see the checkpoint events in %s: %w", done.Step, r.Out, err)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the last checkpoint: %w", err)
+	}
+	if m.Step != done.Step {
+		return nil, nil, fmt.Errorf("the run ended at step %d, but its last checkpoint is of step %d; see the checkpoint events in %s", done.Step, m.Step, r.Out)
+	}
+	params, err := ckpt.Params(ctx, at.FS, at.Dir, r.problem.Layout, m)
+	return m, params, err
 }
