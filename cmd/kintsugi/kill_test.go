@@ -13,6 +13,8 @@ const killSteps = 300
 // seeds is the number of undisturbed runs, with seeds from 1 on.
 const seeds = 6
 
+// Steps lack the gradients of a worker until it is back, and how many steps that are depends on the machine. So the
+// loss is between those of runs with and without that worker.
 func TestKillsEndInTheSameLoss(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -40,12 +42,16 @@ func TestKillsEndInTheSameLoss(t *testing.T) {
 			seed++
 			t.Run(fmt.Sprintf("%s at step %d", part, step), func(t *testing.T) {
 				dir := killed(t, seed, part, step)
-				loss := float64(readRun(t, dir).Summary.FinalLoss)
-				if !(math.Abs(loss-mean) <= 3*deviation) {
-					t.Errorf("loss %.5f; want %.5f ± 3 × %.5f", loss, mean, deviation)
-				}
-				if part != "worker/1" {
+				loss, most := float64(readRun(t, dir).Summary.FinalLoss), mean
+				if part == "worker/1" {
+					alone := newDir(t)
+					must(t, quadratic(killSteps, "--seed", fmt.Sprint(seed), "--workers", "1", "--out", alone)...)
+					most = float64(readRun(t, alone).Summary.FinalLoss)
+				} else {
 					sameBits(t, dir, undisturbed[seed-1])
+				}
+				if !(loss >= mean-3*deviation && loss <= most+3*deviation) {
+					t.Errorf("loss %.5f; want %.5f to %.5f, ± 3 × %.5f", loss, mean, most, deviation)
 				}
 			})
 		}
