@@ -102,7 +102,7 @@
 //	                                                                                  conductor: worker.txt,
 //	                                                                                  TestNoStepWaitsForTheConnectionOfTheDead
 //	a worker's program hangs   It is ended, and its worker starts again.              TestAProgramThatHangsIsStartedAgain,
-//	                                                                                  patience: TestWhatHangsIsNoticedAndNothingElse
+//	                                                                                  timeout: TestWhatHangsIsNoticedAndNothingElse
 //	a GPU hangs                The process whose call does not return ends.           TestARunOutlivesAGPUThatHangs
 //	a terminal or a collector  The process goes on, and drops lines. It says how many TestARunGoesOnIfNobodyReadsItsOutput,
 //	takes no more output       when the reader is back.                               cli: TestNobodyWaitsForTheReaderOfTheOutput

@@ -144,6 +144,7 @@ var mistakes = []mistake{
 	{"store-google-as-s3", exitUsage, "train --model qp --store s3://bucket/runs?endpoint=https://storage.googleapis.com"},
 	{"store-no-account", exitUsage, "train --model qp --store az://bucket/runs"},
 	{"store-option", exitUsage, "train --model qp --store gs://bucket/runs?region=eu-1"},
+	{"hang-after", exitUsage, "train --model qp --hang-after soon"},
 	{"etcd-wait-none", exitConfig, "worker --index 0 --model qp --etcd-wait 0s"},
 	{"listen-everywhere", exitConfig, "server --index 0 --model qp --listen 0.0.0.0:7070"},
 	{"advertise-everywhere", exitConfig, "server --index 0 --model qp --listen :7070 --advertise 0.0.0.0:7070"},

@@ -82,12 +82,6 @@ func start(t *testing.T, args ...string) *childProcess {
 	return startIn(t, t.TempDir(), args...) // files that it writes unasked must not end up in the source tree
 }
 
-// startTo is start with a file for the standard error.
-func startTo(t *testing.T, stderr *os.File, args ...string) *childProcess {
-	t.Helper()
-	return startWith(t, t.TempDir(), stderr, args...)
-}
-
 // startIn is start with a working directory.
 func startIn(t *testing.T, dir string, args ...string) *childProcess {
 	t.Helper()

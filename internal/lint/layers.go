@@ -77,7 +77,7 @@ var table = []entry{
 	{1, "worker/model/...", "describes models; knows no server, so that a model can be tried alone"},
 
 	{0, "", "the vocabulary: what everyone knows can know no one"},
-	{0, "worker/patience", "pure: how long to wait for an answer before whoever owes it counts as hung"},
+	{0, "worker/timeout", "pure: how long to wait for an answer before whoever owes it counts as hung"},
 	{0, "kernels", "arithmetic on arrays: slices in, slices out"},
 	{0, "kernels/internal/...", "C code of kernels, behind functions of Go"},
 	{0, "proto/...", "the wire contract, generated"},

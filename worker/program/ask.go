@@ -8,7 +8,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/kintsugi-ml/kintsugi/worker/patience"
+	"github.com/kintsugi-ml/kintsugi/worker/timeout"
 )
 
 // fields are the fields of a question besides its id and kind.
@@ -52,7 +52,7 @@ func (p *Program) ask(ctx context.Context, about string, f fields) (answer, erro
 	}
 	p.wanted(p.last)
 	p.owed = true
-	p.waits = p.patienceFor(about)
+	p.waits = p.timeoutFor(about)
 	p.waits.Begin()
 	if _, err := p.child.conn.Write(append(line, '\n')); err != nil {
 		return answer{}, p.fail(p.child.gone(nil)) // the error of the socket would help nobody
@@ -73,15 +73,15 @@ func (p *Program) Settle(ctx context.Context) error {
 	return err
 }
 
-// patienceFor returns how long to wait for an answer to a question.
-func (p *Program) patienceFor(about string) *patience.Patience {
+// timeoutFor returns how long to wait for an answer to a question.
+func (p *Program) timeoutFor(about string) *timeout.Timeout {
 	switch about {
 	case "gradient", "steps": // a worker asks one of them
 		return &p.ofGradients
 	case "evaluate":
 		return &p.ofEvaluations
 	}
-	return new(patience.Patience) // for ever
+	return new(timeout.Timeout) // for ever
 }
 
 // answer waits for the answer to the latest question. Nobody may wait for an answer that was given up, and

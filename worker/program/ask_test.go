@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kintsugi-ml/kintsugi/worker/patience"
+	"github.com/kintsugi-ml/kintsugi/worker/timeout"
 )
 
 // timed returns a Program that learns how long to wait, and whose answers take as long as the test
@@ -19,7 +19,7 @@ func timed(t *testing.T) (p *Program, takes chan<- time.Duration) {
 	ours, its := net.Pipe()
 	t.Cleanup(func() { _, _ = ours.Close(), its.Close() })
 	p = &Program{child: &child{conn: ours, tail: &tail{}, lines: make(chan []byte), died: make(chan struct{})}}
-	p.ofGradients.Fixed, p.ofEvaluations.Fixed = patience.Learned, patience.Learned
+	p.ofGradients.Fixed, p.ofEvaluations.Fixed = timeout.Learned, timeout.Learned
 	long := make(chan time.Duration, 1)
 	go func() {
 		questions := bufio.NewScanner(its)
@@ -31,7 +31,7 @@ func timed(t *testing.T) (p *Program, takes chan<- time.Duration) {
 	return p, long
 }
 
-func TestThePatienceWithAProgramFollowsFromWhatWasWaitedForIt(t *testing.T) {
+func TestTheTimeoutOfAProgramFollowsFromWhatWasWaitedForIt(t *testing.T) {
 	const s = time.Second
 	synctest.Test(t, func(t *testing.T) {
 		p, takes := timed(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/spread"
 	"github.com/kintsugi-ml/kintsugi/kernels"
-	"github.com/kintsugi-ml/kintsugi/worker/patience"
+	"github.com/kintsugi-ml/kintsugi/worker/timeout"
 )
 
 // Config configures Start.
@@ -26,7 +26,7 @@ type Config struct {
 	Output    io.Writer // receives the program's standard output and standard error; nil: both are discarded
 
 	// HangAfter is how long the program may take for a gradient, for local steps, or for an evaluation.
-	// After that it counts as hung, and is ended. 0: there is no limit; patience.Learned: the limit
+	// After that it counts as hung, and is ended. 0: there is no limit; timeout.Learned: the limit
 	// follows from earlier answers.
 	HangAfter time.Duration
 }
@@ -41,8 +41,8 @@ type Program struct {
 	memory    *shm.File
 	shared    bool // the program has mapped the memory
 
-	ofGradients, ofEvaluations patience.Patience  // what is asked before them may take as long as it likes
-	waits                      *patience.Patience // for the answer to the latest question
+	ofGradients, ofEvaluations timeout.Timeout  // what is asked before them may take as long as it likes
+	waits                      *timeout.Timeout // for the answer to the latest question
 
 	last   uint64 // id of the latest question
 	owed   bool   // its answer has not been received yet

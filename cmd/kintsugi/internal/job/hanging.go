@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/worker/patience"
+	"github.com/kintsugi-ml/kintsugi/worker/timeout"
 )
 
 // hanging is a flag value: how long a program or a GPU may take before it counts as hung. 0: as long as it
-// likes; patience.Learned: auto.
+// likes; timeout.Learned: auto.
 type hanging time.Duration
 
 // String returns the value in the syntax of Set.
@@ -17,7 +17,7 @@ func (h *hanging) String() string {
 	switch *h {
 	case 0:
 		return never
-	case hanging(patience.Learned):
+	case hanging(timeout.Learned):
 		return auto
 	}
 	return time.Duration(*h).String()
@@ -30,7 +30,7 @@ func (h *hanging) Set(text string) error {
 		*h = 0
 		return nil
 	case auto:
-		*h = hanging(patience.Learned)
+		*h = hanging(timeout.Learned)
 		return nil
 	}
 	d, err := time.ParseDuration(text)
@@ -47,7 +47,7 @@ const gpuHangs = 2 * time.Minute
 
 // ofGPU returns how long a GPU may take for what it is given.
 func (h *hanging) ofGPU() time.Duration {
-	if *h == hanging(patience.Learned) {
+	if *h == hanging(timeout.Learned) {
 		return gpuHangs
 	}
 	return time.Duration(*h)

@@ -22,7 +22,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
-	"github.com/kintsugi-ml/kintsugi/worker/patience"
+	"github.com/kintsugi-ml/kintsugi/worker/timeout"
 )
 
 // Settings are all settings that determine what a run computes and how. Each is a flag, a key of
@@ -126,7 +126,7 @@ func (s *Settings) Register(f *pflag.FlagSet) {
 	f.StringVar(&s.Recovery, "recovery", "gold", "how a lost shard comes back: gold (from its other replicas or from memory outside its process; else that shard alone goes back, to what was saved last), auto (as gold, with the number of replicas that costs least by what the run measures), chain (from its other replicas; nothing is lost), chain:next (the same with three replicas, where a step is done when two have it), chain:paper[,STEPS] (from the copy that the next replica gets every STEPS steps, 100 by default; what came since is lost), checkpoint (all shards go back to the newest full checkpoint), scar or scar:OPTIONS, such as scar:1/8,16 and scar:adaptive (that shard alone goes back, each chunk to what was saved last), "+statelessForms+" (the restarted server finds it in memory outside the process) or none (all shards start again)")
 	s.MoveAfter = moveAfter
 	f.Var(&s.MoveAfter, "move-after", "how long the others wait for a server that is away before they take over its shards until it is back: a time such as 30s, or never; it counts from when the server's lease has lapsed")
-	s.HangAfter = hanging(patience.Learned)
+	s.HangAfter = hanging(timeout.Learned)
 	f.Var(&s.HangAfter, "hang-after", "how long a program may take for a gradient, the local steps of one exchange or an evaluation, before it counts as hung: it is ended then, and its worker is started again. A time such as 10m, never, or auto, which is 20 times as long as the longest of its newest answers took, but at least 2m; 30m for the first. The GPU of a built-in model, or of a server, may take as long for what it is given at once (auto: 2m), before its process ends")
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: continue with --recovery gold, auto or stateless if the consistency counts late gradients; else wait)")
 	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of their changes counts), decay (some gradients one after the other, weighted by staleness), average (the mean of each worker's gradients) or sum (their sum, with a tenth of the learning rate) (default: decay with adam, adamw, lazyadam and adagrad, sum with stateless:paper, else local)")

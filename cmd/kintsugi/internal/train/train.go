@@ -292,7 +292,7 @@ func (t *Training) faults() ([]launch.Fault, error) {
 	for _, f := range faults {
 		err := f.Check(t.Servers, t.Workers)
 		if err != nil && t.faultsOfRun {
-			return nil, fmt.Errorf("%w; the run has not caused it yet: give --fault anew, or --fault none", err)
+			return nil, fmt.Errorf("a fault that the run has not caused yet; give --fault anew, or --fault none: %w", err)
 		}
 		if err != nil {
 			return nil, err

@@ -1,14 +1,14 @@
-// Package patience decides how long to wait for an answer before whoever owes it counts as hung. A
+// Package timeout decides how long to wait for an answer before whoever owes it counts as hung. A
 // fixed time would have to be guessed, and would be wrong for a small model or for a large one, so
 // the time is learned from earlier answers.
-package patience
+package timeout
 
 import (
 	"fmt"
 	"time"
 )
 
-// Learned, as Patience.Fixed, stands for times that follow from earlier answers.
+// Learned, as Timeout.Fixed, stands for times that follow from earlier answers.
 const Learned time.Duration = -1
 
 // The learned times. A first answer may have to wait for a compiler, and a later one that is new to it, such as
@@ -23,9 +23,9 @@ const (
 	newest = 32
 )
 
-// Patience is how long to wait for the answers of one kind. It has no clock: its owner tells it how
+// Timeout is how long to wait for the answers of one kind. It has no clock: its owner tells it how
 // long it waits. The zero value waits for ever.
-type Patience struct {
+type Timeout struct {
 	Fixed time.Duration // how long to wait; 0: for ever; Learned
 
 	took    [newest]time.Duration // a ring
@@ -35,7 +35,7 @@ type Patience struct {
 }
 
 // Limit returns how long to wait for the next answer; 0: for ever.
-func (p *Patience) Limit() time.Duration {
+func (p *Timeout) Limit() time.Duration {
 	switch {
 	case p.Fixed != Learned:
 		return p.Fixed
@@ -46,7 +46,7 @@ func (p *Patience) Limit() time.Duration {
 }
 
 // recent returns the longest of the newest answers.
-func (p *Patience) recent() (long time.Duration) {
+func (p *Timeout) recent() (long time.Duration) {
 	for _, d := range p.took {
 		long = max(long, d)
 	}
@@ -55,7 +55,7 @@ func (p *Patience) recent() (long time.Duration) {
 
 // Every returns how often to call Waited while waiting, in parts of the limit: it is over by no more
 // than that when it is noticed. 0: there is no limit, and nothing to notice.
-func (p *Patience) Every() time.Duration {
+func (p *Timeout) Every() time.Duration {
 	const parts = 64
 	if limit := p.Limit(); limit > 0 {
 		return max(time.Millisecond, limit/parts)
@@ -64,12 +64,12 @@ func (p *Patience) Every() time.Duration {
 }
 
 // Begin begins to wait for another answer.
-func (p *Patience) Begin() { p.waited = 0 }
+func (p *Timeout) Begin() { p.waited = 0 }
 
 // Waited notes that the owner has waited for a time, and reports whether the limit is over. Of a time
 // much longer than Every no more counts than twice that: the owner itself was stopped, and with it, for all it
 // knows, whoever owes the answer.
-func (p *Patience) Waited(d time.Duration) (over bool) {
+func (p *Timeout) Waited(d time.Duration) (over bool) {
 	if every := p.Every(); every > 0 {
 		d = min(d, 2*every)
 	}
@@ -79,14 +79,14 @@ func (p *Patience) Waited(d time.Duration) (over bool) {
 }
 
 // Answered notes that the answer has come.
-func (p *Patience) Answered() {
+func (p *Timeout) Answered() {
 	p.took[p.n%newest] = p.waited
 	p.n++
 	p.longest = max(p.longest, p.waited)
 }
 
 // String says how long was waited, and why no longer.
-func (p *Patience) String() string {
+func (p *Timeout) String() string {
 	limit := p.Limit()
 	switch {
 	case p.Fixed != Learned:

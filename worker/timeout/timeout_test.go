@@ -1,4 +1,4 @@
-package patience
+package timeout
 
 import (
 	"math/rand/v2"
@@ -8,16 +8,16 @@ import (
 
 const s = time.Second
 
-// answered returns a Patience that has learned from answers that took so long.
-func answered(took ...time.Duration) *Patience {
-	p := &Patience{Fixed: Learned}
+// answered returns a Timeout that has learned from answers that took so long.
+func answered(took ...time.Duration) *Timeout {
+	p := &Timeout{Fixed: Learned}
 	for _, d := range took {
 		p.answer(d)
 	}
 	return p
 }
 
-func (p *Patience) answer(took time.Duration) {
+func (p *Timeout) answer(took time.Duration) {
 	p.Begin()
 	for took > 0 {
 		d := min(took, max(p.Every(), time.Nanosecond))
@@ -35,11 +35,11 @@ func TestTheLimitFollowsFromEarlierAnswers(t *testing.T) {
 		return all
 	}
 	for name, c := range map[string]struct {
-		p    *Patience
+		p    *Timeout
 		want time.Duration
 	}{
-		"for ever":                              {&Patience{}, 0},
-		"as it is told":                         {&Patience{Fixed: 5 * s}, 5 * s},
+		"for ever":                              {&Timeout{}, 0},
+		"as it is told":                         {&Timeout{Fixed: 5 * s}, 5 * s},
 		"the first may compile":                 {answered(), 30 * time.Minute},
 		"short answers":                         {answered(many(s/100, 3)...), 2 * time.Minute},
 		"long answers":                          {answered(many(30*s, 3)...), 600 * s},
@@ -59,7 +59,7 @@ func TestTheLimitFollowsFromEarlierAnswers(t *testing.T) {
 func TestWhatHangsIsNoticedAndNothingElse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		p := &Patience{Fixed: Learned}
+		p := &Timeout{Fixed: Learned}
 		var longest time.Duration
 		for range 1 + rng.IntN(60) {
 			took := time.Duration(rng.ExpFloat64() * float64(time.Duration(1+rng.IntN(1000))*s/10))
@@ -102,8 +102,8 @@ func TestATimeInWhichTheOwnerWasStoppedDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestOnePatienceIsWithoutEnd(t *testing.T) {
-	var p Patience
+func TestOneTimeoutIsWithoutEnd(t *testing.T) {
+	var p Timeout
 	p.Begin()
 	if p.Every() != 0 || p.Waited(0) || p.Waited(1000*time.Hour) {
 		t.Error("it ends")
@@ -111,7 +111,7 @@ func TestOnePatienceIsWithoutEnd(t *testing.T) {
 }
 
 func TestTheReasonNamesTheMeasure(t *testing.T) {
-	for want, p := range map[string]*Patience{
+	for want, p := range map[string]*Timeout{
 		"no answer within 5s":          {Fixed: 5 * s},
 		"no first answer within 30m0s": answered(),
 		"no answer within 2m0s, and none of the 2 before took more than 1.5s": answered(s, 1500*time.Millisecond),
