@@ -490,7 +490,8 @@ type PartialEvent struct {
 	Age    uint64 // steps between Step and the versions of the chunks, summed over the chunks
 }
 
-// StandEvent tells that no step has been made for at least a minute.
+// StandEvent tells that no step has been made for at least a minute, or that the first one waits for
+// workers.
 type StandEvent struct {
 	Line  Line
 	Step  Step          // the newest that was released; 0: this conductor has released none

@@ -109,7 +109,7 @@ func (c *conducting) run() {
 				c.post(func() {
 					now := time.Now()
 					c.core.Tick(now)
-					c.events.add(c.telling.tell(now, c.core.Waits))
+					c.events.add(c.telling.tell(now, c.core))
 				})
 			}
 		}

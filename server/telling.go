@@ -15,6 +15,10 @@ import (
 // launcher, nobody else says it. It is also how long a run must stand still before the log says so.
 const tellEvery = time.Minute
 
+// gatherFor is how long the first step must wait for missing workers before the log says for whom:
+// usually all of them come within a few seconds of each other.
+const gatherFor = 10 * time.Second
+
 // slowly is how many times as long as the step before a step must take before the run is said to
 // stand still.
 const slowly = 10
@@ -75,18 +79,25 @@ func (t *telling) streams() string {
 	return strings.Join(said, "; ")
 }
 
+// waiting is what a [conductor.Conductor] says of what it waits for.
+type waiting interface {
+	Waits(now time.Time) string
+	Gathers(now time.Time) (lasts, left time.Duration)
+}
+
 // tell logs how far the run is when that is due, or that it stands still and what it waits for. It
 // also returns the latter as an event for those who watch the run: few people look into the log of
 // the conducting server first.
-func (t *telling) tell(now time.Time, waits func() string) (news []kintsugi.RunEvent) {
+func (t *telling) tell(now time.Time, run waiting) (news []kintsugi.RunEvent) {
 	if t.over {
 		return nil
 	}
 	still := now.Sub(t.moved)
-	stands := still >= tellEvery && still > slowly*t.took
+	gathers, left := run.Gathers(now)
+	stands := still >= tellEvery && still > slowly*t.took || t.stood.IsZero() && gathers >= gatherFor && left > 0
 	if stands && now.Sub(t.stood) >= tellEvery {
 		t.stood = now
-		e := kintsugi.StandEvent{Line: t.line, Step: t.newest.Step, Time: now, Lasts: still, Waits: waits()}
+		e := kintsugi.StandEvent{Line: t.line, Step: t.newest.Step, Time: now, Lasts: still, Waits: run.Waits(now)}
 		streams := t.streams()
 		t.log.Warn("no step is taken", "seconds", still.Seconds(), "step", e.Step, "of", t.steps, "waits_for", e.Waits, "streams", streams)
 		if streams != "" {

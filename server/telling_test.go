@@ -16,12 +16,13 @@ import (
 func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(1e9, 0)
+	run := &gathering{}
 	tell := telling{log: slog.New(slog.NewTextHandler(&log, nil)), steps: 900, moved: now, told: now}
 	pass := func(d time.Duration, want string) {
 		t.Helper()
 		log.Reset()
 		now = now.Add(d)
-		news := tell.tell(now, func() string { return "shard 1" })
+		news := tell.tell(now, run)
 		if stands := strings.Contains(want, "waits_for"); stands != (len(news) == 1) || stands && (news[0].(kintsugi.StandEvent).Lasts != now.Sub(tell.moved) ||
 			!strings.HasPrefix(news[0].(kintsugi.StandEvent).Waits, "shard 1")) {
 			t.Errorf("after %v it tells %+v", d, news)
@@ -52,3 +53,39 @@ func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 	tell.hear([]kintsugi.RunEvent{kintsugi.Done{Step: 900}})
 	pass(time.Hour, "") // the run is over
 }
+
+// A run that begins waits a minute for workers that are missing, but its log says so much sooner.
+func TestTheLogSaysSoonForWhomTheFirstStepWaits(t *testing.T) {
+	var log bytes.Buffer
+	now := time.Unix(1e9, 0)
+	tell := telling{log: slog.New(slog.NewTextHandler(&log, nil)), steps: 900, moved: now, told: now}
+	run := &gathering{left: time.Minute}
+	for i := range 100 {
+		if i >= 20 { // nobody has come before
+			run.lasts, run.left = run.lasts+time.Second, run.left-time.Second
+		}
+		now = now.Add(time.Second)
+		news := tell.tell(now, run)
+		switch i {
+		case 29: // ten seconds after the first worker
+			if e, ok := news[0].(kintsugi.StandEvent); !ok || e.Lasts != 30*time.Second || e.Waits != "shard 1" || !strings.Contains(log.String(), "no step is taken") {
+				t.Errorf("it tells %+v and logs %q", news, log.String())
+			}
+		case 89: // a minute later; from now on the first step waits for nobody
+			if len(news) != 1 {
+				t.Errorf("it tells %+v", news)
+			}
+		default:
+			if len(news) > 0 {
+				t.Errorf("after %d s it tells %+v", i+1, news)
+			}
+		}
+	}
+}
+
+// gathering is a run whose first step has waited for workers for lasts, and will for left.
+type gathering struct{ lasts, left time.Duration }
+
+func (*gathering) Waits(time.Time) string { return "shard 1" }
+
+func (g *gathering) Gathers(time.Time) (lasts, left time.Duration) { return g.lasts, g.left }

@@ -3,12 +3,24 @@ package conductor
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
 
+// Gathers returns for how long the first step has waited for workers that are not in, while others
+// are, and how long it will still wait for them; or zeros if it does not.
+func (c *Conductor) Gathers(now time.Time) (lasts, left time.Duration) {
+	if c.started || c.round == nil || c.done || c.stop != nil || c.hold.on || c.admitted() == 0 || !c.expected() {
+		return 0, 0
+	}
+	lasts = now.Sub(c.first)
+	return lasts, max(0, c.cfg.StartGrace-lasts)
+}
+
 // Waits says in words what the run is waiting for, for people who see that it makes no steps.
-func (c *Conductor) Waits() string {
+func (c *Conductor) Waits(now time.Time) string {
+	_, left := c.Gathers(now)
 	switch {
 	case c.done:
 		return "nothing: the run is over"
@@ -18,8 +30,10 @@ func (c *Conductor) Waits() string {
 		return fmt.Sprintf("shards %v to take step %d", c.missing(func(s int) bool { return c.open.stable[s] != nil }), c.open.commit.Step) + c.brokenWords()
 	case c.save.step != nil && (c.hold.on || c.stop != nil || c.released >= c.cfg.Steps):
 		return fmt.Sprintf("the checkpoint of step %d", *c.save.step)
+	case left > 0:
+		return fmt.Sprintf("workers %s, which are not in; in %v steps begin without those that are missing then", some(c.absent()), max(left.Round(time.Second), time.Second))
 	case c.admitted() < c.cfg.Slots:
-		return fmt.Sprintf("workers %v, which are not in, or gradients of the others: %s", c.absent(), c.owing())
+		return fmt.Sprintf("workers %s, which are not in, or gradients of the others: %s", some(c.absent()), c.owing())
 	default:
 		return "gradients: " + c.owing()
 	}

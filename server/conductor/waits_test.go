@@ -17,7 +17,7 @@ func TestARunSaysWhatItWaitsFor(t *testing.T) {
 	}
 	waits := func(want string) {
 		t.Helper()
-		if got := x.Waits(); got != want {
+		if got := x.Waits(now); got != want {
 			t.Errorf("it waits for %q, want %q", got, want)
 		}
 	}
@@ -60,13 +60,48 @@ func TestARunSaysWhatItWaitsFor(t *testing.T) {
 	waits("nothing: the run is over")
 }
 
+// The first step waits for workers that are missing, and the words say how long it will.
+func TestAFirstStepSaysForHowLongItWaits(t *testing.T) {
+	begun := time.Unix(0, 0)
+	x, err := conductor.New(conductor.Config{Line: 1, View: 1, Fence: 5, Shards: 1, Slots: 3, Steps: 9, StartGrace: time.Minute}, begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(after, lasts, left time.Duration, want string) {
+		t.Helper()
+		now := begun.Add(after)
+		x.Tick(now)
+		if l, r := x.Gathers(now); l != lasts || r != left {
+			t.Errorf("after %v the first step has waited for %v, and will for %v, want %v and %v", after, l, r, lasts, left)
+		}
+		if got := x.Waits(now); got != want {
+			t.Errorf("after %v it waits for %q, want %q", after, got, want)
+		}
+	}
+	join := func(after time.Duration, slot kintsugi.Slot, change uint64) {
+		now := begun.Add(after)
+		if err := x.HandleHello(now, kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 1, Slot: slot, Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		x.HandleReplica(now, kintsugi.MembersKnown{Fence: 5, Change: change})
+	}
+	at(time.Hour, 0, 0, "shards [0] to say where they stand")
+	x.HandleReplica(begun, kintsugi.Taken{Fence: 5})
+	at(time.Hour, 0, 0, "workers [0 1 2], which are not in, or gradients of the others: 0 are here") // as long as nobody is there
+	join(time.Hour, 1, 1)
+	at(time.Hour, 0, time.Minute, "workers [0 2], which are not in; in 1m0s steps begin without those that are missing then")
+	join(time.Hour+20*time.Second, 0, 2)
+	at(time.Hour+59700*time.Millisecond, 59700*time.Millisecond, 300*time.Millisecond, "workers [2], which are not in; in 1s steps begin without those that are missing then")
+	at(time.Hour+time.Minute, 0, 0, "workers [2], which are not in, or gradients of the others: 0 are here, none of workers [0 1], which are connected")
+}
+
 // In a large run, the words name the first few and count the others.
 func TestTheWordsOfALargeRunAreFew(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := inRun(t, now, conductor.Config{Shards: 1, Slots: 18, Steps: 2, SaveEvery: 1}, kintsugi.Taken{})
 	waits := func(want string) {
 		t.Helper()
-		if got := x.Waits(); got != want {
+		if got := x.Waits(now); got != want {
 			t.Errorf("it waits for %q, want %q", got, want)
 		}
 	}
