@@ -18,6 +18,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
@@ -107,6 +109,9 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		}
 		if tls != nil && tls.Failure() != nil {
 			return nil, fmt.Errorf("reach %w", tls.Failure())
+		}
+		if status.Code(err) == codes.Unimplemented {
+			return nil, fmt.Errorf("%s is not an etcd: something else answers there, perhaps a server of the run: %w", strings.Join(endpoints, ", "), err)
 		}
 		if bounded.Err() == nil { // it has answered
 			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(endpoints, ", "), err)
