@@ -23,7 +23,7 @@ MAKEFLAGS     += --no-print-directory
 
 # Empty where git cannot say; the program then says "unknown".
 commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-stamp  = $(addprefix -X github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job.,Release=$(VERSION) commit=$(commit))
+stamp  = $(addprefix -X github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job.,release=$(VERSION) commit=$(commit))
 
 .PHONY: help
 help: ## list the targets

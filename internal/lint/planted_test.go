@@ -317,6 +317,17 @@ See [a](docs/a.md), [its part](docs/a.md#a-part-of-it), [here](#below), [there](
 [one](#_a_-é-b), [two](#again-1), [three](#again-2) // want links: #again-2, and docs/a.md has
 Back to [the start](../README.md) or [nowhere](../docs/b.md#part). // want links: leads to docs/b.md
 `},
+	{"others can install the module, and require it", `
+-- go.mod --
+module kin
+
+go 1.26
+
+require example.org/replaced v0.1.0
+
+replace example.org/replaced => ./here // want module: require another version
+exclude example.org/excluded v0.2.0 // want module: refuses a module with exclude
+`},
 	{"a file is named by its noun", `
 -- worker/utils.go want names: move each part beside what it serves --
 // Package worker is planted.

@@ -1,9 +1,11 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,10 +16,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// Release and commit are set by the linker (Makefile).
+// release and commit are set by the linker (Makefile). Ask Version for what a binary is.
 var (
-	Release = "devel"
-	commit  = ""
+	release string
+	commit  string
 )
 
 // About identifies this binary.
@@ -25,18 +27,28 @@ type About struct{ Release, Commit string }
 
 // Version returns what this binary is.
 func Version() About {
-	a := About{Release: Release, Commit: commit}
-	if a.Commit == "" {
-		a.Commit = "unknown"
-		if info, ok := debug.ReadBuildInfo(); ok {
-			for _, s := range info.Settings {
-				if s.Key == "vcs.revision" {
-					a.Commit = s.Value
-				}
+	info, _ := debug.ReadBuildInfo()
+	return identify(release, commit, info)
+}
+
+// identify returns what the linker or, if it was told nothing, the go command has noted of a binary: go
+// build notes a commit, and go install the version of a module. info may be nil.
+func identify(release, commit string, info *debug.BuildInfo) About {
+	version := ""
+	if info != nil && info.Main.Version != "(devel)" {
+		version = info.Main.Version
+	}
+	if info != nil && commit == "" {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = s.Value
 			}
 		}
 	}
-	return a
+	return About{
+		Release: cmp.Or(release, strings.TrimPrefix(version, "v"), "devel"),
+		Commit:  cmp.Or(commit, version, "unknown"), // the tag of a release names a commit too
+	}
 }
 
 // String returns the output of --version, without a newline.

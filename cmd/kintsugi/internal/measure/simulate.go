@@ -288,7 +288,7 @@ func (s *simulation) recorder() (*record.Recorder, error) {
 func (s *simulation) header() record.Header {
 	return record.Header{
 		Start: virtual.Epoch(), Model: s.model, Data: s.model, Consistency: s.consistency, Recovery: "none", Codec: "fp32", Device: "virtual time",
-		Servers: 1, Workers: s.workers, Replicas: 1, Steps: s.steps, Prices: s.price, Version: job.Release,
+		Servers: 1, Workers: s.workers, Replicas: 1, Steps: s.steps, Prices: s.price, Version: job.Version().Release,
 	}
 }
 
