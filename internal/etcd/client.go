@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -41,8 +42,9 @@ type Client struct {
 type DialOption func(*dialing)
 
 type dialing struct {
-	timeout time.Duration
-	tls     *mtls.Credentials
+	timeout        time.Duration
+	tls            *mtls.Credentials
+	user, password string
 }
 
 // WithTimeout sets how long Dial waits for an answer. Default: 5 s.
@@ -52,6 +54,12 @@ func WithTimeout(d time.Duration) DialOption { return func(o *dialing) { o.timeo
 // one with a certificate for its host and for no other role. nil means plain TCP, which is suitable
 // only for loopback and private networks: everyone who can reach the etcd could end the run.
 func WithTLS(c *mtls.Credentials) DialOption { return func(o *dialing) { o.tls = c } }
+
+// WithLogin makes the client log in, as a user who may read and write all keys that begin with
+// /kintsugi/. An etcd that asks for no user ignores it. Empty: the client does not log in.
+func WithLogin(user, password string) DialOption {
+	return func(o *dialing) { o.user, o.password = user, password }
+}
 
 // runName prevents the keys of one run from being a part of another's.
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -81,9 +89,10 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		tls = o.tls.Client(mtls.Whom{Role: mtls.Etcd, Index: mtls.Any, Nameless: true})
 		secured = append(secured, grpc.WithTransportCredentials(tls)) // replaces the client's own TLS, which does not reread authorities
 	}
-	c, err := clientv3.New(clientv3.Config{
+	config := clientv3.Config{
 		Endpoints:            endpoints,
-		DialTimeout:          time.Second,      // the library waits this long, plus a second, for the first answer to a lease
+		Username:             o.user,
+		Password:             o.password,
 		DialKeepAliveTime:    10 * time.Second, // notices an etcd whose host has disappeared
 		DialKeepAliveTimeout: 5 * time.Second,
 		PermitWithoutStream:  true,
@@ -95,32 +104,72 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		})),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: etcd endpoints %s: %w", kintsugi.ErrUsage, strings.Join(endpoints, ", "), err)
 	}
-	client := &Client{etcd: c, prefix: root + run + "/"}
+	if o.user != "" {
+		config.DialTimeout = o.timeout // for the login, which takes a tenth of a second of etcd's processor, and more if many log in at once
+	}
 	bounded, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	if _, err := c.Get(bounded, client.prefix, clientv3.WithCountOnly()); err != nil {
-		c.Close()
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("reach etcd at %s: %w", strings.Join(endpoints, ", "), context.Cause(ctx))
-		}
-		if tls != nil && tls.Failure() != nil {
-			return nil, fmt.Errorf("reach %w", tls.Failure())
-		}
-		if status.Code(err) == codes.Unimplemented {
-			return nil, fmt.Errorf("%s is not an etcd: something else answers there, perhaps a server of the run: %w", strings.Join(endpoints, ", "), err)
-		}
-		if bounded.Err() == nil { // it has answered
-			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(endpoints, ", "), err)
-		}
-		hint, why := unanswered(ctx, endpoints, tls != nil)
-		return nil, fmt.Errorf("etcd at %s did not answer within %v: check that it runs, that the address is right and that no firewall is between%s: %w",
-			strings.Join(endpoints, ", "), o.timeout, hint, cmp.Or(why, err))
+	client, err := reach(bounded, config, run)
+	if err == nil {
+		return client, nil
 	}
-	return client, nil
+	at := strings.Join(endpoints, ", ")
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("reach etcd at %s: %w", at, context.Cause(ctx))
+	case tls != nil && tls.Failure() != nil:
+		return nil, fmt.Errorf("reach %w", tls.Failure())
+	case status.Code(err) == codes.Unimplemented:
+		return nil, fmt.Errorf("%s is not an etcd: something else answers there, perhaps a server of the run: %w", at, err)
+	case bounded.Err() == nil: // it has answered
+		return nil, fmt.Errorf("etcd at %s: %w%s", at, err, refused(err, o.user))
+	}
+	hint, why := unanswered(ctx, endpoints, tls != nil)
+	return nil, fmt.Errorf("etcd at %s did not answer within %v: check that it runs, that the address is right and that no firewall is between%s: %w",
+		at, o.timeout, hint, cmp.Or(why, err))
+}
+
+// leaseTimeout is how long a client waits for the first answer to a lease.
+const leaseTimeout = 2 * time.Second
+
+// reach returns a client once etcd has answered, or an error: that of ctx, or what etcd has said.
+func reach(ctx context.Context, config clientv3.Config, run string) (*Client, error) {
+	for {
+		c, err := clientv3.New(config)
+		if err == nil {
+			client := &Client{etcd: c, prefix: root + run + "/"}
+			if _, err = c.Get(ctx, client.prefix, clientv3.WithCountOnly()); err != nil {
+				c.Close()
+				return nil, err
+			}
+			c.Lease.Close() // which has not begun
+			c.Lease = clientv3.NewLeaseFromLeaseClient(clientv3.RetryLeaseClient(c), c, leaseTimeout)
+			return client, nil
+		}
+		switch late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable; {
+		case late && ctx.Err() == nil: // a client that logs in has a second for that, and etcd may be still to come
+		case late:
+			return nil, ctx.Err()
+		case errors.As(err, new(rpctypes.EtcdError)) || status.Code(err) != codes.Unknown:
+			return nil, err
+		default:
+			return nil, fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+		}
+	}
+}
+
+// refused says what to do if etcd refuses a user, or one is missing.
+func refused(err error, user string) string {
+	switch {
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		return ". It asks for a user: set KINTSUGI_ETCD_USER and KINTSUGI_ETCD_PASSWORD"
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return ": check KINTSUGI_ETCD_USER and KINTSUGI_ETCD_PASSWORD"
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Sprintf(": give the user %s a role that may read and write keys with the prefix %s", user, root)
+	}
+	return ""
 }
 
 // unanswered looks for the reason why no endpoint has answered, which the library does not report.

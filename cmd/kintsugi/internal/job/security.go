@@ -2,10 +2,14 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/pflag"
 
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
@@ -38,4 +42,14 @@ func (s *Security) Credentials(ctx context.Context, role mtls.Role, index int, l
 	}
 	go c.Watch(ctx)
 	return c, nil
+}
+
+// DialEtcd returns a client of a run once an etcd answers, which the caller closes: see [etcd.Dial]. Passwords
+// would be seen by everybody on a command line, so a user of etcd is named by the environment alone.
+func DialEtcd(ctx context.Context, endpoints []string, run string, opts ...etcd.DialOption) (*etcd.Client, error) {
+	user, password := os.Getenv("KINTSUGI_ETCD_USER"), os.Getenv("KINTSUGI_ETCD_PASSWORD")
+	if (user == "") != (password == "") {
+		return nil, fmt.Errorf("%w: of $KINTSUGI_ETCD_USER and $KINTSUGI_ETCD_PASSWORD, set both or neither", kintsugi.ErrUsage)
+	}
+	return etcd.Dial(ctx, endpoints, run, append(opts, etcd.WithLogin(user, password))...)
 }

@@ -50,7 +50,7 @@ func (r *remote) dial(cmd *cobra.Command) (*etcd.Client, *mtls.Credentials, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := etcd.Dial(cmd.Context(), r.Etcd, r.Run, etcd.WithTLS(creds))
+	client, err := job.DialEtcd(cmd.Context(), r.Etcd, r.Run, etcd.WithTLS(creds))
 	return client, creds, err
 }
 

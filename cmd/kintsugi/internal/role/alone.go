@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
@@ -97,7 +98,7 @@ func (p *Process) dial(ctx context.Context) (*etcd.Client, error) {
 		late := time.AfterFunc(etcdWait, func() { p.log.Info("etcd does not answer yet", "endpoints", p.Etcd, "waits", p.EtcdWait.String()) })
 		defer late.Stop()
 	}
-	return etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.Creds), etcd.WithTimeout(p.EtcdWait))
+	return job.DialEtcd(ctx, p.Etcd, p.Run, etcd.WithTLS(p.Creds), etcd.WithTimeout(p.EtcdWait))
 }
 
 // Meet returns a client for the run's etcd. If the run has already begun with other terms, it

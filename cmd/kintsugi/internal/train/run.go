@@ -119,7 +119,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		return kintsugi.Done{}, err
 	}
 	defer closeEtcd()
-	if r.client, err = etcd.Dial(ctx, endpoints, name, etcd.WithTLS(r.tls)); err != nil {
+	if r.client, err = job.DialEtcd(ctx, endpoints, name, etcd.WithTLS(r.tls)); err != nil {
 		return kintsugi.Done{}, err
 	}
 	defer r.client.Close()

@@ -84,7 +84,7 @@ func (t *Training) reachEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := etcd.Dial(ctx, t.Etcd, "train", etcd.WithTLS(tls))
+	client, err := job.DialEtcd(ctx, t.Etcd, "train", etcd.WithTLS(tls))
 	if err != nil {
 		return err
 	}
