@@ -7,8 +7,10 @@ framework. Kintsugi starts the program once for each worker:
 
 Kintsugi asks the program for gradients. It does the rest itself: it holds the parameters, makes the
 steps, saves checkpoints, and goes on when processes die. This file needs only Python 3.8.
-Parameters are numpy arrays if numpy is installed, and otherwise flat memoryviews of float32. Copy
-this file beside your program, or put its folder on PYTHONPATH.
+Parameters are numpy arrays if numpy is installed, and otherwise flat memoryviews of float32.
+
+The binary kintsugi contains this file, and the programs that it starts find it on PYTHONPATH. To
+load a trained model elsewhere, install it (pip install ./python) or copy it.
 
 The one rule: a gradient is a function of the parameters and the batch. All randomness must come
 from batch.seed, and nothing may be kept from one gradient to the next. Then a worker that died

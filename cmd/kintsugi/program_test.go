@@ -372,6 +372,8 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	calm, struck := newDir(t), newDir(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PYTHONPATH", "") // kintsugi.py comes from the binary
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
 	args := []string{"train", "--workers", "2", "--steps", "300", "--out"}
 	must(t, append(args, calm, "--", python, source)...)

@@ -7,7 +7,6 @@ categories in each line, separated by tabs, or by commas below a line with their
 argument says how many lines to read, else a million. The last tenth of them is to test on.
 """
 
-import os
 import sys
 import zlib
 from array import array
@@ -16,7 +15,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 import kintsugi
 
 NUMBERS, CATEGORIES, ROWS, WIDTH = 13, 26, 1 << 20, 16

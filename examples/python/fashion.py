@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 import kintsugi
 
 

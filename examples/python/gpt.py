@@ -7,14 +7,12 @@ Each evaluation shows how the model continues a text by then. The training has w
 needs: a warm-up, gradient clipping, and weight decay for matrices only. It needs PyTorch 2.
 """
 
-import os
 import sys
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 import kintsugi
 
 CONTEXT, WIDTH, HEADS, LAYERS = 64, 96, 4, 3

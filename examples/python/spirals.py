@@ -4,11 +4,8 @@
 """
 
 import math
-import os
 import random
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 import kintsugi
 
 INPUTS, HIDDEN, EXAMPLES = 2, 24, 600

@@ -3,14 +3,10 @@
     kintsugi train --workers 2 --fault "kill server/0 at step 100" -- python3 examples/python/spirals_jax.py
 """
 
-import os
-import sys
-
 import jax
 import numpy
 from jax import numpy as jnp
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 import kintsugi
 
 

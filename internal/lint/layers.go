@@ -81,6 +81,7 @@ var table = []entry{
 	{0, "kernels", "arithmetic on arrays: slices in, slices out"},
 	{0, "kernels/internal/...", "C code of kernels, behind functions of Go"},
 	{0, "proto/...", "the wire contract, generated"},
+	{0, "python", "the text of the module of programs in Python, which knows nothing of Go"},
 	{0, "internal/vfs/...", "files, with crashes on demand; of use to anyone"},
 	{1, "internal/serial", "whether histories are those of one server; only tests import it"},
 

@@ -104,6 +104,7 @@ func example(t *testing.T, name string, args ...string) (p *program.Program, par
 		t.Fatal(err)
 	}
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	t.Setenv("PYTHONPATH", "../../python")
 	if p, err = program.Start(t.Context(), program.Config{Command: append([]string{python, path}, args...), Slots: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 		switch {
 		case ctx.Err() != nil: // it has not had the time
 		case strings.Contains(err.Error(), "No module named 'kintsugi'"):
-			err = fmt.Errorf("%w. That is kintsugi.py, which is in the folder python of Kintsugi: copy it beside the program, or put its folder on PYTHONPATH", err)
+			err = fmt.Errorf("%w. That is kintsugi.py, which kintsugi puts on PYTHONPATH if it can write to a folder: start Python without -E and -I, or copy it beside the program", err)
 		case p.child.left():
 			err = fmt.Errorf("%w. Nothing in it has waited for questions: a program in Python calls run, run_torch or run_jax of kintsugi.py, as docs/programs.md shows", err)
 		}

@@ -395,7 +395,7 @@ func TestWhatIsNoProgram(t *testing.T) {
 		{[]string{"./not-there"}, "start ./not-there"},
 		{[]string{"true"}, "ask true what it trains: it ended, and wrote nothing. Nothing in it has waited for questions: a program in Python calls run,"},
 		{[]string{"sh", "-c", "echo no torch >&2; exit 1"}, `it ended (exit status 1); the last that it wrote is "no torch"`},
-		{[]string{"sh", "-c", `echo "ModuleNotFoundError: No module named 'kintsugi'" >&2; exit 1`}, "copy it beside the program, or put its folder on PYTHONPATH"},
+		{[]string{"sh", "-c", `echo "ModuleNotFoundError: No module named 'kintsugi'" >&2; exit 1`}, "or copy it beside the program"},
 		{[]string{"sh", "-c", `echo '{"id":1,"name":"x"}' >&3; cat <&3`}, `it describes no "tensors"`},
 	} {
 		if _, err := program.Start(t.Context(), program.Config{Command: c.command}); err == nil || !strings.Contains(err.Error(), c.want) {

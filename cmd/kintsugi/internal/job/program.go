@@ -152,6 +152,7 @@ func (p *Problem) describeProgram(s *Settings) (model.Defaults, error) {
 // start starts the program, which may take minutes: it may have to read data.
 func (m *Program) start(ctx context.Context, s *Settings, seed uint64) (*program.Program, error) {
 	defer m.meanwhile(s, "has not said yet what it trains")()
+	offerModule()
 	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, LocalRank: s.Place, Output: m.Output, HangAfter: time.Duration(s.HangAfter)})
 }
 

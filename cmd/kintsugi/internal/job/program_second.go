@@ -26,6 +26,7 @@ func StartSecond(ctx context.Context, s *Settings) *Second {
 	if len(s.Program) == 0 {
 		return nil
 	}
+	offerModule()
 	ctx, cancel := context.WithCancel(ctx)
 	b := &Second{cancel: cancel, done: make(chan struct{})}
 	cfg := program.Config{Command: s.Program, Seed: s.Seed, Slots: s.Workers, HangAfter: time.Duration(s.HangAfter)} // its output is dropped: it repeats that of the first process
