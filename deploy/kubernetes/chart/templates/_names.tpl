@@ -105,9 +105,14 @@ spec:
       valueFrom: {fieldRef: {fieldPath: status.podIP}}
     {{- with .env }}{{ . | nindent 4 }}{{ end }}
     {{- with $pod.env }}{{ toYaml . | nindent 4 }}{{ end }}
-    {{- if and .root.Values.storeSecret (has .role (list "coordinator" "server")) }}
+    {{- $secrets := list }}
+    {{- if has .role (list "coordinator" "server") }}{{ $secrets = append $secrets .root.Values.storeSecret }}{{ end }}
+    {{- if has .role (list "coordinator" "server" "worker" "monitor") }}{{ $secrets = append $secrets .root.Values.etcd.secret }}{{ end }}
+    {{- with compact $secrets }}
     envFrom:
-    - secretRef: {name: {{ .root.Values.storeSecret }}}
+    {{- range . }}
+    - secretRef: {name: {{ . }}}
+    {{- end }}
     {{- end }}
     {{- with .ports }}
     ports:
