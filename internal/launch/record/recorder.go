@@ -146,10 +146,14 @@ func resume(f *os.File, dir string, h Header, wentOn func(*Run) bool) (*Run, *Re
 }
 
 func lock(f *os.File, dir string) error {
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
 		return fmt.Errorf("run directory %q: another process is writing to it (%w); wait for it or choose another with --out", dir, err)
 	}
-	return nil
+	return fmt.Errorf("run directory %q: its file system cannot lock files (%w), so nothing keeps two processes from writing to it; choose a folder on a local disk with --out", dir, err)
 }
 
 // Hold locks the run in dir against launchers until release is called. If a launcher is at work
