@@ -105,9 +105,6 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 			MinConnectTimeout: 2 * time.Second,
 		})),
 	}
-	if o.user != "" {
-		config.DialTimeout = o.timeout // for the login, which takes a tenth of a second of etcd's processor, and more if many log in at once
-	}
 	bounded, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	client, err := reach(bounded, config, run)
@@ -130,12 +127,22 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		at, o.timeout, hint, cmp.Or(why, err))
 }
 
-// leaseTimeout is how long a client waits for the first answer to a lease.
-const leaseTimeout = 2 * time.Second
+const (
+	// loginTimeout is how long a login may take: etcd computes for a tenth of a second, and longer if
+	// many log in at once. The library does not end a login before, whatever its context.
+	loginTimeout = 5 * time.Second
+
+	// leaseTimeout is how long a client waits for the first answer to a lease.
+	leaseTimeout = 2 * time.Second
+)
 
 // reach returns a client once etcd has answered, or an error: that of ctx, or what etcd has said.
 func reach(ctx context.Context, config clientv3.Config, run string) (*Client, error) {
+	end, _ := ctx.Deadline()
 	for {
+		if config.Username != "" {
+			config.DialTimeout = max(min(loginTimeout, time.Until(end)), time.Millisecond) // 0 would be no limit
+		}
 		c, err := clientv3.New(config)
 		if err == nil {
 			client := &Client{etcd: c, prefix: root + run + "/"}
@@ -148,7 +155,7 @@ func reach(ctx context.Context, config clientv3.Config, run string) (*Client, er
 			return client, nil
 		}
 		switch late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable; {
-		case late && ctx.Err() == nil: // a client that logs in has a second for that, and etcd may be still to come
+		case late && ctx.Err() == nil: // a client that logs in asks etcd at once, which may be still to come
 		case late:
 			return nil, ctx.Err()
 		case errors.As(err, new(rpctypes.EtcdError)) || status.Code(err) != codes.Unknown:
