@@ -103,7 +103,7 @@ func TestALoginWaitsForEtcd(t *testing.T) {
 	select {
 	case err := <-dialed:
 		t.Fatalf("without an etcd: %v", err)
-	case <-time.After(1200 * time.Millisecond): // more than the library takes for an attempt
+	case <-time.After(1200 * time.Millisecond): // it tries again meanwhile
 	}
 	g.start(t)
 	if err := <-dialed; err != nil {

@@ -19,7 +19,7 @@ type Progress struct {
 	StepsPerSecond float64       // over the last seconds, including outages
 	Loss           float64       // moving average; NaN before the first step
 	Accuracy       float64       // of the last evaluation, in [0, 1]; NaN if there was none
-	Alive, Workers int           // members at the newest step, and number of workers that the run was started with; Alive -1: no step is known
+	Alive, Workers int           // members at the newest step, and number of workers that the run was started with
 	Staleness      uint32        // largest staleness among the gradients of the newest step
 	BytesPerSecond float64       // pushed and pulled
 	Left           time.Duration // estimate; 0: unknown
@@ -52,7 +52,7 @@ func (p Progress) fields() []field {
 	add(3, true, "%s steps/s", threeDigits(p.StepsPerSecond))
 	add(2, !math.IsNaN(p.Loss), "loss %.4g", p.Loss)
 	add(5, !math.IsNaN(p.Accuracy), "accuracy %.1f%%", 100*p.Accuracy)
-	add(6, p.Workers > 0 && p.Alive >= 0, "%d/%d workers", p.Alive, p.Workers)
+	add(6, p.Workers > 0 && p.Step > 0, "%d/%d workers", p.Alive, p.Workers)
 	add(8, p.Staleness > 0, "stale %d", p.Staleness)
 	add(7, p.BytesPerSecond > 0, "%s", rateText(p.BytesPerSecond))
 	add(9, p.AtRisk > 0, "%s steps at risk", threeDigits(p.AtRisk))
@@ -100,7 +100,7 @@ func (p Progress) Attrs() []slog.Attr {
 	if !math.IsNaN(p.Accuracy) {
 		attrs = append(attrs, slog.Float64("accuracy", p.Accuracy))
 	}
-	if p.Alive >= 0 {
+	if p.Step > 0 {
 		attrs = append(attrs, slog.Int("workers_alive", p.Alive))
 	}
 	attrs = append(attrs, slog.Int("workers", p.Workers), slog.Int("staleness_steps", int(p.Staleness)),
@@ -237,10 +237,7 @@ func (m *Meter) Process(e ProcessEvent) {
 func (m *Meter) At(now time.Time) Progress {
 	m.forget(now)
 	p := Progress{Step: m.newest.Step, Steps: m.steps, Loss: m.loss, Accuracy: m.accuracy,
-		Alive: -1, Workers: m.workers, Staleness: m.newest.Staleness}
-	if m.newest.Step > 0 {
-		p.Alive = int(m.newest.Workers)
-	}
+		Alive: int(m.newest.Workers), Workers: m.workers, Staleness: m.newest.Staleness}
 	span := min(meterWindow, now.Sub(m.begun))
 	if span > 0 {
 		steps, bytes := 0, uint64(0)

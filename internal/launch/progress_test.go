@@ -45,11 +45,11 @@ func TestTheLineKeepsWhatMattersInTheRoomThereIs(t *testing.T) {
 }
 
 func TestTheLineLeavesOutWhatIsNotKnown(t *testing.T) {
-	p := Progress{Step: 3, Loss: math.NaN(), Accuracy: math.NaN(), Alive: -1, Workers: 4}
-	if got, want := p.Line(100), "step 3  0.00 steps/s"; got != want {
+	p := Progress{Loss: math.NaN(), Accuracy: math.NaN(), Workers: 4}
+	if got, want := p.Line(100), "step 0  0.00 steps/s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := fmt.Sprint(p.Attrs()), "[step=3 steps_per_second=0 workers=4 staleness_steps=0 bytes_per_second=0]"; got != want {
+	if got, want := fmt.Sprint(p.Attrs()), "[step=0 steps_per_second=0 workers=4 staleness_steps=0 bytes_per_second=0]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

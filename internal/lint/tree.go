@@ -18,7 +18,8 @@ import (
 
 // A tree is the source of one module.
 type tree struct {
-	module string // the module's path
+	module string   // the module's path
+	goMod  []string // the lines of go.mod
 	files  []*file
 }
 
@@ -49,11 +50,14 @@ var extensions = []string{".go", ".c", ".h", ".cu", ".cuh", ".s", ".proto", ".md
 // load reads the tree at root. It leaves out what the go command leaves out (testdata, vendor,
 // names with a leading dot or underscore, nested modules) and what the Makefile creates.
 func load(root string) (*tree, error) {
-	module, err := modulePath(root)
+	b, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
+		return nil, fmt.Errorf("find the module: %w", err)
+	}
+	t := &tree{goMod: strings.Split(string(b), "\n")}
+	if t.module, err = modulePath(t.goMod); err != nil {
 		return nil, err
 	}
-	t := &tree{module: module}
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -94,12 +98,8 @@ func skipped(p, rel string) bool {
 	return err == nil // a nested module
 }
 
-func modulePath(root string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
-	}
-	for line := range strings.Lines(string(b)) {
+func modulePath(goMod []string) (string, error) {
+	for _, line := range goMod {
 		if name, ok := strings.CutPrefix(line, "module "); ok {
 			return strings.Trim(strings.TrimSpace(name), `"`), nil
 		}
