@@ -11,7 +11,7 @@ import (
 // Three etcds on three hosts find one another, whatever web proxy the environment of the hosts
 // names, and a command on any of the hosts reaches all of them.
 func TestEtcdsOnHostsFindOneAnother(t *testing.T) {
-	all, dir := newHosts(t, 3), t.TempDir()
+	all, dir := newHosts(t, 3, 0), t.TempDir()
 	args := []string{"etcd"}
 	for i, h := range all.list {
 		args = append(args, "--peer", fmt.Sprintf("%c=%s:2380", 'a'+i, h.address()))

@@ -238,7 +238,7 @@ func sameBits(t *testing.T, got, want string) {
 }
 
 // eventually waits until f returns true.
-func eventually(t *testing.T, what string, f func() bool) {
+func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {

@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +28,8 @@ type hosts struct {
 	cut  map[[2]int]bool // packets from one host to the other are dropped
 	loss float64         // the share of all other packets that is dropped
 	rng  *rand.Rand
+
+	delay time.Duration // how long a packet is on its way
 }
 
 // host is one of the hosts. Whatever happens in its namespace is done by a goroutine that is locked
@@ -41,11 +45,11 @@ const interfaceBytes = 9000
 // deadProxy is where the environment of all hosts says that a web proxy is, and none is.
 const deadProxy = "http://10.77.0.250:3128"
 
-// newHosts starts n hosts, which end with the test. If the kernel does not allow it, the test is
-// skipped.
-func newHosts(t *testing.T, n int) *hosts {
+// newHosts starts n hosts, which end with the test. A packet from one to another takes delay, and
+// whatever a busy machine adds. If the kernel does not allow it, the test is skipped.
+func newHosts(t testing.TB, n int, delay time.Duration) *hosts {
 	t.Helper()
-	all := &hosts{cut: make(map[[2]int]bool), rng: rand.New(rand.NewPCG(1, 1))}
+	all := &hosts{cut: make(map[[2]int]bool), rng: rand.New(rand.NewPCG(1, 1)), delay: delay}
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
 	for i := range n {
@@ -130,9 +134,26 @@ func (h *host) connect() error {
 	return nil
 }
 
+// underWay is a packet on its way to a host.
+type underWay struct {
+	to     *host
+	packet []byte
+	due    time.Time
+}
+
 // carry forwards the packets of a host.
 func (all *hosts) carry(from *host) {
 	packet := make([]byte, interfaceBytes)
+	way := make(chan underWay, 1<<14)
+	var arrive sync.WaitGroup
+	arrive.Go(func() {
+		for x := range way {
+			<-time.After(time.Until(x.due)) // this is the network: nobody waits for it here
+			_, _ = x.to.tun.Write(x.packet)
+		}
+	})
+	defer arrive.Wait()
+	defer close(way)
 	for {
 		n, err := from.tun.Read(packet)
 		if err != nil {
@@ -143,6 +164,10 @@ func (all *hosts) carry(from *host) {
 		}
 		to := int(packet[19]) - 1
 		if to < 0 || to >= len(all.list) || all.loses(from.number, to) {
+			continue
+		}
+		if all.delay > 0 {
+			way <- underWay{all.list[to], slices.Clone(packet[:n]), time.Now().Add(all.delay)}
 			continue
 		}
 		_, _ = all.list[to].tun.Write(packet[:n]) // if its queue is full, the packet is lost, as on any network
@@ -193,13 +218,14 @@ func in[T any](h *host, f func() (T, error)) (x T, err error) {
 }
 
 // start keeps a kintsugi running on the host until the test ends. Its output goes to the file log.
-func (h *host) start(t *testing.T, log string, args ...string) {
+// kill ends the process that runs, and the next one starts after a while.
+func (h *host) start(t testing.TB, log string, args ...string) (kill func(down time.Duration)) {
 	t.Helper()
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, ended := make(chan struct{}), make(chan struct{})
+	stop, ended, die := make(chan struct{}), make(chan struct{}), make(chan time.Duration)
 	go func() {
 		defer close(ended)
 		defer file.Close()
@@ -222,6 +248,14 @@ func (h *host) start(t *testing.T, log string, args ...string) {
 				close(dead)
 			}()
 			select {
+			case down := <-die:
+				_ = cmd.Process.Kill()
+				<-dead
+				select {
+				case <-time.After(down):
+				case <-stop:
+					return
+				}
 			case <-dead:
 				if cmd.ProcessState.Success() {
 					return
@@ -237,10 +271,11 @@ func (h *host) start(t *testing.T, log string, args ...string) {
 		close(stop)
 		<-ended
 	})
+	return func(down time.Duration) { die <- down }
 }
 
 // serve forwards connections to a port of the host to an address of this process's own network.
-func (h *host) serve(t *testing.T, port int, to string) {
+func (h *host) serve(t testing.TB, port int, to string) {
 	t.Helper()
 	lis, err := in(h, func() (net.Listener, error) { return net.Listen("tcp4", fmt.Sprintf("%s:%d", h.address(), port)) })
 	if err != nil {
@@ -251,7 +286,7 @@ func (h *host) serve(t *testing.T, port int, to string) {
 
 // reach returns an address in this process's own network that leads to an address as the host sees
 // it.
-func (h *host) reach(t *testing.T, address string) string {
+func (h *host) reach(t testing.TB, address string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -264,7 +299,7 @@ func (h *host) reach(t *testing.T, address string) string {
 }
 
 // forward joins each connection that lis accepts with one that dial makes, until the test ends.
-func forward(t *testing.T, lis net.Listener, dial func() (net.Conn, error)) {
+func forward(t testing.TB, lis net.Listener, dial func() (net.Conn, error)) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var open []net.Conn

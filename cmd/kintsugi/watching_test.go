@@ -21,7 +21,7 @@ type watching struct {
 }
 
 // watch watches a run until the test ends. entered is called for each view.
-func watch(t *testing.T, client *etcd.Client, entered func(ctx context.Context, v kintsugi.View)) *watching {
+func watch(t testing.TB, client *etcd.Client, entered func(ctx context.Context, v kintsugi.View)) *watching {
 	w := &watching{lines: make(map[kintsugi.Line]bool)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -73,7 +73,7 @@ func (w *watching) holds(id kintsugi.ServerID) bool {
 }
 
 // until waits until the condition holds, which is evaluated under the lock.
-func (w *watching) until(t *testing.T, what string, holds func() bool) {
+func (w *watching) until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	eventually(t, what, func() bool {
 		w.mu.Lock()

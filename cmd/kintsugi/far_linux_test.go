@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+)
+
+var oneWay = flag.Duration("delay", 5*time.Millisecond, "how long a packet between two hosts of BenchmarkKillsAfar is under way")
+
+// BenchmarkKillsAfar measures how long steps stand still when a server is killed whose host is far
+// from all others, as in another zone, with few servers and with many. There are chains of two, and
+// a host for each server, one for the workers, and one for the coordinator and etcd. The server comes
+// back after a second. So there are two gaps between steps, one for each view, of which the longer
+// one counts.
+func BenchmarkKillsAfar(b *testing.B) {
+	for _, n := range []int{2, 8} {
+		b.Run(fmt.Sprintf("servers=%d", n), func(b *testing.B) {
+			r := startAfar(b, n)
+			var stood []float64
+			for i := 0; b.Loop(); i++ {
+				stood = append(stood, r.kill(b, i).Seconds())
+			}
+			b.ReportMetric(bench.Median(stood), "s-stood")
+		})
+	}
+}
+
+// afar is a run on hosts that are far from one another. The first has etcd and the coordinator, the
+// second the workers, and each of the others a server.
+type afar struct {
+	hosts *hosts
+	kills []func(down time.Duration) // by server
+	steps chan released
+	step  kintsugi.Step // the newest that was taken from steps
+	*watching
+}
+
+// released is a step that the conductor has told of.
+type released struct {
+	step kintsugi.Step
+	at   time.Time
+}
+
+func startAfar(b *testing.B, servers int) *afar {
+	b.Helper()
+	r := &afar{hosts: newHosts(b, 2+servers, *oneWay), steps: make(chan released, 1<<10)}
+	e, err := etcd.Embed(b.Context(), b.TempDir(), etcd.Options{UnsafeNoFsync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(e.Close)
+	const port = 2379
+	first := r.hosts.list[0]
+	first.serve(b, port, e.Endpoint())
+	client, err := etcd.Dial(b.Context(), []string{e.Endpoint()}, "afar")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = client.Close() })
+	dir := b.TempDir()
+	start := func(h *host, role string, more ...string) func(time.Duration) {
+		args := []string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "afar", "--steps", "100000000", "--gradient-time", "10ms",
+			"--workers", "2", "--servers", strconv.Itoa(servers), "--recovery", "chain", "--replicas", "2", "--checkpoint-every", "100000000"}
+		return h.start(b, filepath.Join(dir, fmt.Sprintf("%s-%d.log", role, h.number)), append(args, more...)...)
+	}
+	store := []string{"--store", filepath.Join(dir, "store")}
+	start(first, "coordinator", store...)
+	for i, h := range r.hosts.list[2:] {
+		r.kills = append(r.kills, start(h, "server", append(store, "--index", strconv.Itoa(i), "--listen", h.address()+":0")...))
+	}
+	for i := range 2 {
+		start(r.hosts.list[1], "worker", "--index", strconv.Itoa(i))
+	}
+	r.watching = watch(b, client, func(ctx context.Context, v kintsugi.View) { r.listen(ctx, b, v) })
+	return r
+}
+
+// listen passes on the steps that the conductor of a view tells of, from within the conductor's host.
+func (r *afar) listen(ctx context.Context, b *testing.B, v kintsugi.View) {
+	peer, err := transport.Dial(r.hosts.list[2+v.Conductor].reach(b, v.Servers[v.Conductor].Address))
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	defer peer.Close()
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		over := r.view.Number > v.Number
+		r.mu.Unlock()
+		if over {
+			return
+		}
+		stream, err := peer.Watch(ctx)
+		if err == nil {
+			err = stream.Send(transport.WatchRequest{Line: v.Line})
+		}
+		for err == nil {
+			var e kintsugi.RunEvent
+			if e, err = stream.Recv(); err != nil {
+				break
+			}
+			if s, ok := e.(kintsugi.StepEvent); ok {
+				select {
+				case r.steps <- released{s.Step, time.Now()}:
+				case <-ctx.Done():
+				}
+			}
+		}
+		select { // one that does not conduct yet says so at once
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// kill kills a server, but not the one that conducts, and returns the longest time between two steps
+// until steps go on with it again.
+func (r *afar) kill(b *testing.B, i int) (longest time.Duration) {
+	r.until(b, "every server has caught up", func() bool { return r.complete(2) })
+	r.goOn(10)
+	r.mu.Lock()
+	conductor := int(r.view.Conductor)
+	r.mu.Unlock()
+	r.kills[(conductor+1+i%(len(r.kills)-1))%len(r.kills)](time.Second)
+	longest = r.goOn(10)
+	r.until(b, "the server has come back", func() bool { return r.complete(2) })
+	return max(longest, r.goOn(10))
+}
+
+// goOn waits for n steps that are released from now on, and returns the longest time without one.
+func (r *afar) goOn(n int) (longest time.Duration) {
+	for last := time.Now(); n > 0; {
+		x := <-r.steps
+		if x.step <= r.step {
+			continue // a conductor tells a new watcher of all steps
+		}
+		if r.step = x.step; x.at.After(last) {
+			longest, last, n = max(longest, x.at.Sub(last)), x.at, n-1
+		}
+	}
+	return longest
+}
