@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
@@ -211,43 +212,44 @@ func (w *worker) believe(err error) error {
 	return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 }
 
-// openData opens the streams to the head of a shard.
-func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
+// openPush opens the stream for gradients to the head of a shard.
+func (s *session) openPush(x *shardStreams) (err error) {
 	var opts []transport.Option
-	why := s.rooms.why
 	if s.rooms.memory != nil {
 		opts = append(opts, transport.Offering(s.rooms.memory))
 	}
-	if x.push, err = p.Push(s.ctx, opts...); err != nil {
-		return err
+	if x.push, err = x.head.Push(s.ctx, opts...); err == nil {
+		x.memory, x.unshared.push = x.push.Memory()
 	}
-	memory, declined := x.push.Memory()
-	if why == nil {
-		why = declined
-	}
+	return err
+}
+
+// openRead opens the stream for parameters from the head of a shard.
+func (s *session) openRead(x *shardStreams) (err error) {
 	if s.cfg.Wire != WireGRPC {
-		if x.read, err = p.Read(s.ctx, transport.Borrowing()); err != nil {
+		if x.read, err = x.head.Read(s.ctx, transport.Borrowing()); err != nil {
 			return err
 		}
-		if _, also := x.read.Memory(); why == nil {
-			why = also
+		if _, x.unshared.read = x.read.Memory(); x.read.Borrows() {
+			return nil
 		}
+		_ = x.read.CloseSend() // otherwise the server would lend memory that the worker cannot read
 	}
-	if x.read == nil || !x.read.Borrows() {
-		if x.read != nil {
-			_ = x.read.CloseSend() // otherwise the server would lend memory that the worker cannot read
-		}
-		if x.read, err = p.Read(s.ctx); err != nil {
-			return err
-		}
+	x.read, err = x.head.Read(s.ctx)
+	return err
+}
+
+// checkShared returns an error if memory must be shared with the head of a shard and is not.
+func (s *session) checkShared(x *shardStreams) error {
+	reasons := []error{s.rooms.why, x.unshared.push, x.unshared.read}
+	i := slices.IndexFunc(reasons, func(why error) bool { return why != nil })
+	switch {
+	case i < 0:
+		return nil
+	case s.cfg.Wire == WireShared:
+		return notShared{fmt.Errorf("wire shm to shard %d: %w; start the worker on the host of its servers and as their user, or use wire auto", x.id, reasons[i])}
 	}
-	if why != nil && s.cfg.Wire == WireShared {
-		return notShared{fmt.Errorf("wire shm to shard %d: %w; start the worker on the host of its servers and as their user, or use wire auto", x.id, why)}
-	}
-	if why != nil {
-		s.cfg.Log.Debug("gradients and parameters travel in messages", "shard", x.id, "reason", why)
-	}
-	x.memory = memory
+	s.cfg.Log.Debug("gradients and parameters travel in messages", "shard", x.id, "reason", reasons[i])
 	return nil
 }
 

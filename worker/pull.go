@@ -110,15 +110,21 @@ func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kint
 	conns := newPeers(tls, 0)
 	defer conns.close()
 	var from []*source
+	var heads []*transport.Peer
 	for _, s := range sources(l, v) {
 		p, err := conns.to(v.Head(s.id), false)
 		if err != nil {
 			return 0, err
 		}
-		if s.read, err = p.Read(ctx); err != nil {
-			return 0, err
-		}
-		from = append(from, &s)
+		from, heads = append(from, &s), append(heads, p)
+	}
+	// All at once: each waits for its connection.
+	err := each(from, true, func(i int, s *source) (err error) {
+		s.read, err = heads[i].Read(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
 	return read(from, params, v.RestoreStep)
 }

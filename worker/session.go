@@ -58,9 +58,12 @@ func (r *round) end() kintsugi.Spans {
 
 // shardStreams are the streams to the head of one shard. The shard has chunks.
 type shardStreams struct {
+	head   *transport.Peer
 	push   *transport.PushClient
 	pushes []kintsugi.ChunkRange // the chunks of each frame
 	memory *shm.Segment          // shared with the head, and holds the gradients; nil: gradients are sent in messages
+
+	unshared struct{ push, read error } // why a stream shares no memory although that was asked for
 
 	offsets []int // by frame: its offset in a room
 
@@ -93,33 +96,63 @@ func (s *session) open(before rooms) error {
 		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
 	}
-	heads := make([]*transport.Peer, len(s.shards))
-	var err error
-	for i, x := range s.shards {
-		if heads[i], err = s.peers.to(s.view.Head(x.id), s.near()); err == nil {
-			err = heads[i].Ready(s.ctx) // before memory is allocated for it
-		}
-		if err != nil {
+	for _, x := range s.shards {
+		if err := s.dial(&x.head, s.view.Head(x.id)); err != nil {
 			return err
 		}
+	}
+	var conductor *transport.Peer
+	if err := s.dial(&conductor, s.view.Servers[s.view.Conductor]); err != nil {
+		return err
+	}
+	if err := together(s, s.shards, func(x *shardStreams) error { return x.head.Ready(s.ctx) }); err != nil { // before memory is allocated for them
+		return err
 	}
 	if s.rooms = newRooms(s.cfg, s.shards, before); s.rooms.memory != nil && s.rooms.values == 0 {
 		defer s.rooms.memory.Close()
 	}
-	for i, x := range s.shards {
-		if err := s.openData(heads[i], x); err != nil {
+	opens := []func() error{func() (err error) {
+		s.work, err = conductor.Work(s.ctx)
+		return err
+	}}
+	for _, x := range s.shards {
+		opens = append(opens, func() error { return s.openPush(x) }, func() error { return s.openRead(x) })
+	}
+	if err := together(s, opens, func(open func() error) error { return open() }); err != nil {
+		return err
+	}
+	for _, x := range s.shards {
+		if err := s.checkShared(x); err != nil {
 			return err
 		}
 	}
 	if !slices.ContainsFunc(s.shards, func(x *shardStreams) bool { return x.memory != nil }) {
 		s.rooms = rooms{} // no head shares it
 	}
-	p, err := s.peers.to(s.view.Servers[s.view.Conductor], s.near())
-	if err != nil {
-		return err
-	}
-	s.work, err = p.Work(s.ctx)
+	return nil
+}
+
+// dial sets p to the connection to a server.
+func (s *session) dial(p **transport.Peer, m kintsugi.Member) (err error) {
+	*p, err = s.peers.to(m, s.near())
 	return err
+}
+
+// together calls f for all elements at the same time, since each call waits for answers: one after
+// the other, they would take a round trip over the network for each shard. The first error ends the
+// session, so that no other call is waited for.
+func together[T any](s *session, list []T, f func(x T) error) error {
+	err := each(list, true, func(_ int, x T) error {
+		err := f(x)
+		if err != nil {
+			s.cancel(err)
+		}
+		return err
+	})
+	if err != nil {
+		return s.cause(err)
+	}
+	return nil
 }
 
 // near reports whether messages to servers on this host may go through pipes.

@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+)
+
+// silent is a server that accepts all streams of a worker, and says nothing on them.
+type silent struct{ transport.Handler }
+
+func (silent) Work(s *transport.WorkServer) error { <-s.Context().Done(); return nil }
+func (silent) Push(s *transport.PushServer) error { <-s.Context().Done(); return nil }
+func (silent) Read(s *transport.ReadServer) error { <-s.Context().Done(); return nil }
+
+// gate holds back all requests for streams until a number of them have been made.
+type gate struct {
+	missing sync.WaitGroup
+	open    chan struct{}
+}
+
+func newGate(streams int) *gate {
+	g := &gate{open: make(chan struct{})}
+	g.missing.Add(streams)
+	go func() {
+		g.missing.Wait()
+		close(g.open)
+	}()
+	return g
+}
+
+// gated is a listener whose connections lead through a gate.
+type gated struct {
+	net.Listener
+	gate *gate
+}
+
+func (l gated) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	r, w := io.Pipe()
+	frames := make(chan []byte, 1000)
+	go func() {
+		defer close(frames)
+		for frame, err := preface(c); err == nil; frame, err = nextFrame(c) {
+			if isRequest(frame) {
+				l.gate.missing.Done()
+			}
+			frames <- frame
+		}
+	}()
+	go func() {
+		defer w.Close()
+		for frame := range frames {
+			if isRequest(frame) {
+				<-l.gate.open
+			}
+			if _, err := w.Write(frame); err != nil {
+				return
+			}
+		}
+	}()
+	return gatedConn{c, r}, nil
+}
+
+type gatedConn struct {
+	net.Conn
+	read *io.PipeReader
+}
+
+func (c gatedConn) Read(b []byte) (int, error) { return c.read.Read(b) }
+func (c gatedConn) Close() error {
+	_ = c.read.Close()
+	return c.Conn.Close()
+}
+
+const (
+	http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	http2Headers = 1 // the type of a frame that asks for a stream
+)
+
+// preface reads what an HTTP/2 connection begins with.
+func preface(c net.Conn) ([]byte, error) {
+	b := make([]byte, len(http2Preface))
+	_, err := io.ReadFull(c, b)
+	return b, err
+}
+
+// nextFrame reads a frame of HTTP/2: the length of its payload in three bytes, a byte for its type,
+// five others, and the payload.
+func nextFrame(c net.Conn) ([]byte, error) {
+	b := make([]byte, 9)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return nil, err
+	}
+	payload := make([]byte, binary.BigEndian.Uint32(append([]byte{0}, b[:3]...)))
+	_, err := io.ReadFull(c, payload)
+	return append(b, payload...), err
+}
+
+// isRequest reports whether a frame asks for a stream.
+func isRequest(frame []byte) bool {
+	return string(frame) != http2Preface && frame[3] == http2Headers
+}
+
+// serveSilently returns a member whose server says nothing.
+func serveSilently(t *testing.T, wrap func(net.Listener) net.Listener) kintsugi.Member {
+	t.Helper()
+	lis, err := transport.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := transport.NewServer(wrap(lis), silent{})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = s.Serve()
+	}()
+	t.Cleanup(func() {
+		s.Stop()
+		<-served
+	})
+	return kintsugi.Member{Incarnation: 1, Address: lis.Addr().String()}
+}
+
+// viewOf returns a view with a shard for each server, and the configuration of a worker in it.
+func viewOf(t *testing.T, servers []kintsugi.Member) (kintsugi.View, *Config) {
+	t.Helper()
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{64, 64}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := kintsugi.View{Number: 1, Line: 1, Servers: servers}
+	for i := range servers {
+		v.Servers[i].Server = kintsugi.ServerID(i)
+		v.Chains = append(v.Chains, []kintsugi.ServerID{kintsugi.ServerID(i)})
+	}
+	if len(sources(l, v)) != len(servers) {
+		t.Fatalf("%d chunks are too few for %d servers", len(l.Chunks), len(servers))
+	}
+	return v, &Config{Layout: l, Pace: kintsugi.Pace{Credit: 1}, Enter: func(State) {}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+}
+
+// A worker asks for all streams before it waits for the answer to any: after a failure, all of them
+// take as long as one, however many servers there are and however far away.
+func TestAllStreamsAreAskedForAtOnce(t *testing.T) {
+	const servers = 3
+	g := newGate(2*servers + 1) // for gradients and parameters, and to the conductor
+	var members []kintsugi.Member
+	for range servers {
+		members = append(members, serveSilently(t, func(l net.Listener) net.Listener { return gated{l, g} }))
+	}
+	view, cfg := viewOf(t, members)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := connect(ctx, cfg, view, rooms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+}
+
+// A server that cannot be reached ends the session. The worker waits for no others that do not
+// answer, and says which one it was.
+func TestAServerThatCannotBeReachedEndsTheOthers(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	away, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = away.Close()
+	at := func(l net.Listener) kintsugi.Member {
+		return kintsugi.Member{Incarnation: 1, Address: l.Addr().String()}
+	}
+	view, cfg := viewOf(t, []kintsugi.Member{at(mute), at(away), at(mute)})
+	_, err = connect(t.Context(), cfg, view, rooms{})
+	if err == nil || !strings.Contains(err.Error(), away.Addr().String()) || strings.Contains(err.Error(), mute.Addr().String()) {
+		t.Errorf("it says %v; want server 1 at %v alone", err, away.Addr())
+	}
+}
