@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,18 +24,22 @@ func (silent) Read(s *transport.ReadServer) error { <-s.Context().Done(); return
 
 // gate holds back all requests for streams until a number of them have been made.
 type gate struct {
-	missing sync.WaitGroup
+	missing atomic.Int64
 	open    chan struct{}
 }
 
-func newGate(streams int) *gate {
+func newGate(streams int64) *gate {
 	g := &gate{open: make(chan struct{})}
-	g.missing.Add(streams)
-	go func() {
-		g.missing.Wait()
-		close(g.open)
-	}()
+	g.missing.Store(streams)
 	return g
+}
+
+// came notes a request. There may be more than it takes to open the gate: where memory is not shared,
+// a worker asks once more.
+func (g *gate) came() {
+	if g.missing.Add(-1) == 0 {
+		close(g.open)
+	}
 }
 
 // gated is a listener whose connections lead through a gate.
@@ -55,7 +59,7 @@ func (l gated) Accept() (net.Conn, error) {
 		defer close(frames)
 		for frame, err := preface(c); err == nil; frame, err = nextFrame(c) {
 			if isRequest(frame) {
-				l.gate.missing.Done()
+				l.gate.came()
 			}
 			frames <- frame
 		}
