@@ -11,7 +11,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
@@ -54,22 +53,11 @@ type released struct {
 func startAfar(b *testing.B, servers int) *afar {
 	b.Helper()
 	r := &afar{hosts: newHosts(b, 2+servers, *oneWay), steps: make(chan released, 1<<10)}
-	e, err := etcd.Embed(b.Context(), b.TempDir(), etcd.Options{UnsafeNoFsync: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(e.Close)
-	const port = 2379
 	first := r.hosts.list[0]
-	first.serve(b, port, e.Endpoint())
-	client, err := etcd.Dial(b.Context(), []string{e.Endpoint()}, "afar")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = client.Close() })
+	address, client := first.etcd(b, "afar")
 	dir := b.TempDir()
 	start := func(h *host, role string, more ...string) func(time.Duration) {
-		args := []string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "afar", "--steps", "100000000", "--gradient-time", "10ms",
+		args := []string{role, "--etcd", address, "--run", "afar", "--steps", "100000000", "--gradient-time", "10ms",
 			"--workers", "2", "--servers", strconv.Itoa(servers), "--recovery", "chain", "--replicas", "2", "--checkpoint-every", "100000000"}
 		return h.start(b, filepath.Join(dir, fmt.Sprintf("%s-%d.log", role, h.number)), append(args, more...)...)
 	}

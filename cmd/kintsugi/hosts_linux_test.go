@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
 // hosts are network namespaces with one interface each. Their packets go to a switch in this
@@ -282,6 +284,24 @@ func (h *host) serve(t testing.TB, port int, to string) {
 		t.Fatal(err)
 	}
 	forward(t, lis, func() (net.Conn, error) { return net.Dial("tcp4", to) })
+}
+
+// etcd starts an etcd that the hosts reach at an address of this one, and returns that address and a
+// client of a run in it.
+func (h *host) etcd(t testing.TB, run string) (address string, client *etcd.Client) {
+	t.Helper()
+	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	const port = 2379
+	h.serve(t, port, e.Endpoint())
+	if client, err = etcd.Dial(t.Context(), []string{e.Endpoint()}, run); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return fmt.Sprintf("%s:%d", h.address(), port), client
 }
 
 // reach returns an address in this process's own network that leads to an address as the host sees

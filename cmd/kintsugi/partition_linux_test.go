@@ -41,18 +41,9 @@ func startApartWith(t *testing.T, spares int) *apart {
 	a := &apart{t: t, hosts: newHosts(t, 4+spares, 0), store: filepath.Join(t.TempDir(), "store"), told: make(map[kintsugi.ServerID]int),
 		flags: []string{"--model", "qp:dimension=4000,condition=30,noise=0.1", "--blas", "gonum", "--workers", "2", "--servers", "3", "--recovery", "chain",
 			"--replicas", "3", "--decay", "constant", "--checkpoint-every", "100000000", "--seed", "5", "--wire", "grpc"}}
-	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	const port = 2379
 	first := a.hosts.list[0]
-	first.serve(t, port, e.Endpoint())
-	if a.client, err = etcd.Dial(t.Context(), []string{e.Endpoint()}, "apart"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = a.client.Close() })
+	address, client := first.etcd(t, "apart")
+	a.client = client
 	logs := t.TempDir()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -64,7 +55,7 @@ func startApartWith(t *testing.T, spares int) *apart {
 		}
 	})
 	start := func(h *host, role string, index int, more ...string) {
-		args := append([]string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "apart", "--steps", "100000000", "--gradient-time", "10ms"}, a.flags...)
+		args := append([]string{role, "--etcd", address, "--run", "apart", "--steps", "100000000", "--gradient-time", "10ms"}, a.flags...)
 		switch {
 		case role == "server" && spares > 0:
 			args = append(args, "--index", "auto")
