@@ -247,14 +247,23 @@ func (c *Client) unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(c.prefix+key), "=", revision)
 }
 
-// put returns the operation that stores v as JSON. It panics if v has no JSON form; all types used
-// here have one.
+// holds returns the condition that a key has the value v.
+func (c *Client) holds(key string, v any) clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(c.prefix+key), "=", encode(v))
+}
+
+// put returns the operation that stores v.
 func (c *Client) put(key string, v any, opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpPut(c.prefix+key, encode(v), opts...)
+}
+
+// encode returns v as JSON. It panics if v has no JSON form; all types used here have one.
+func encode(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("etcd: %T has no JSON form: %v", v, err))
 	}
-	return clientv3.OpPut(c.prefix+key, string(b), opts...)
+	return string(b)
 }
 
 // decode parses the value of a key. An invalid value is an ErrCorrupt.

@@ -3,9 +3,10 @@ package etcd
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -48,19 +49,26 @@ func (c *Client) ID(ctx context.Context) (string, error) {
 // View returns the current view and the revision at which it was put, or nil and 0 if there is none
 // yet.
 func (c *Client) View(ctx context.Context) (*kintsugi.View, Revision, error) {
-	b, rev, found, err := c.get(ctx, viewKey)
+	r, err := c.etcd.Get(ctx, c.prefix+viewKey)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read view: %w", err)
 	}
-	if !found {
+	v, rev, err := c.viewIn(r.Kvs)
+	return v, Revision(rev), err
+}
+
+// viewIn returns the view in the answer to a request for its key, and the revision of the key, or
+// nil and 0.
+func (c *Client) viewIn(kvs []*mvccpb.KeyValue) (*kintsugi.View, int64, error) {
+	if len(kvs) == 0 {
 		return nil, 0, nil
 	}
-	v, err := decode[kintsugi.View](viewKey, b)
+	v, err := decode[kintsugi.View](viewKey, kvs[0].Value)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read view: %w", err)
 	}
 	c.hears(&v)
-	return &v, Revision(rev), nil
+	return &v, kvs[0].ModRevision, nil
 }
 
 // WatchView returns a channel with the current view, immediately if there is one, and each later
@@ -95,26 +103,18 @@ func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v ki
 		panic(fmt.Sprintf("etcd: view %d cannot replace view %d", v.Number, previous))
 	}
 	for range conflicts {
-		var number kintsugi.ViewNumber
-		current, viewRev, err := c.View(ctx)
+		now, err := c.foremost(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("put view %d: %w", v.Number, err)
 		}
-		if current != nil {
-			number = current.Number
-		}
-		if number != previous {
+		if number := now.number(); number != previous {
 			return 0, fmt.Errorf("put view %d after view %d: view %d counts by now: %w", v.Number, previous, number, kintsugi.ErrStaleView)
 		}
-		fence, fenceRev, err := c.readFence(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("put view %d: %w", v.Number, err)
-		}
-		if fence > v.Fence {
-			return 0, fmt.Errorf("put view %d under fence %d: fence %d has been taken: %w", v.Number, v.Fence, fence, kintsugi.ErrFenced)
+		if now.fence > v.Fence {
+			return 0, fmt.Errorf("put view %d under fence %d: fence %d has been taken: %w", v.Number, v.Fence, now.fence, kintsugi.ErrFenced)
 		}
 		r, err := c.etcd.Txn(ctx).
-			If(append(conditions, c.unchanged(viewKey, int64(viewRev)), c.unchanged(fenceKey, fenceRev))...).
+			If(append(conditions, c.unchanged(viewKey, now.viewRev), c.unchanged(fenceKey, now.fenceRev))...).
 			Then(c.put(viewKey, v), c.put(fenceKey, v.Fence)).
 			Commit()
 		if err != nil {
@@ -141,7 +141,11 @@ func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v ki
 // largest fence that the reachable shards and the newest manifest know, which may be larger than
 // that in etcd.
 func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsugi.Fence, error) {
-	return c.nextFence(ctx, atLeast)
+	fence, err := c.nextFence(ctx, atLeast, nil)
+	if err != nil {
+		return 0, fmt.Errorf("take a fence: %w", err)
+	}
+	return fence, nil
 }
 
 // ConductorFence hands out a fence to the conductor of v: larger than the fence of v and than every
@@ -150,55 +154,83 @@ func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsug
 // Otherwise a shard that had promised the earlier conductor's fence would refuse the later one for
 // ever; and of two decisions about a step, the later must count.
 func (c *Client) ConductorFence(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error) {
-	current, rev, err := c.View(ctx)
+	fence, err := c.nextFence(ctx, v.Fence, &v)
 	if err != nil {
 		return 0, fmt.Errorf("take a fence for view %d: %w", v.Number, err)
 	}
-	if current == nil || current.Number != v.Number {
-		return 0, fmt.Errorf("take a fence for view %d: another view counts by now: %w", v.Number, kintsugi.ErrStaleView)
-	}
-	fence, err := c.nextFence(ctx, v.Fence, c.unchanged(viewKey, int64(rev)))
-	if errors.Is(err, kintsugi.ErrStaleView) {
-		return 0, fmt.Errorf("take a fence for view %d: another view counts by now: %w", v.Number, kintsugi.ErrStaleView)
-	}
-	return fence, err
+	return fence, nil
 }
 
-// nextFence is NextFence with further conditions on the view. If one of these fails, the error is
+// nextFence is NextFence. If of is not nil and another view counts by now, the error is
 // ErrStaleView.
-func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, conditions ...clientv3.Cmp) (kintsugi.Fence, error) {
+//
+// Steps stand still until a conductor has its fence. So the first request does not read, but takes
+// the fence on condition that all is as is to be expected: atLeast is still the largest, and of is
+// the view, to the byte. Only if that is not so, it reads, and there is another request.
+func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, of *kintsugi.View) (kintsugi.Fence, error) {
+	next, conditions := atLeast+1, []clientv3.Cmp{c.holds(fenceKey, atLeast)}
+	if of != nil {
+		conditions = append(conditions, c.holds(viewKey, of))
+	}
 	for range conflicts {
-		largest, rev, err := c.readFence(ctx)
+		r, err := c.etcd.Txn(ctx).If(conditions...).Then(c.put(fenceKey, next)).Else(c.getForemost()...).Commit()
 		if err != nil {
-			return 0, fmt.Errorf("take a fence: %w", err)
-		}
-		next := 1 + max(largest, atLeast)
-		r, err := c.etcd.Txn(ctx).If(append(conditions, c.unchanged(fenceKey, rev))...).Then(c.put(fenceKey, next)).Commit()
-		if err != nil {
-			return 0, fmt.Errorf("take a fence: %w", err) // if it was taken anyway, a number is skipped, which does no harm
+			return 0, err // if it was taken anyway, a number is skipped, which does no harm
 		}
 		if r.Succeeded {
 			return next, nil
 		}
-		if len(conditions) > 0 {
-			held, err := c.etcd.Txn(ctx).If(conditions...).Commit()
-			if err != nil {
-				return 0, fmt.Errorf("take a fence: %w", err)
-			}
-			if !held.Succeeded {
-				return 0, fmt.Errorf("take a fence: %w", kintsugi.ErrStaleView)
-			}
+		now, err := c.foremostIn(r.Responses)
+		if err != nil {
+			return 0, err
 		}
+		next, conditions = 1+max(now.fence, atLeast), []clientv3.Cmp{c.unchanged(fenceKey, now.fenceRev)}
+		if of == nil {
+			continue
+		}
+		if now.number() != of.Number {
+			return 0, fmt.Errorf("another view counts by now: %w", kintsugi.ErrStaleView)
+		}
+		conditions = append(conditions, c.unchanged(viewKey, now.viewRev))
 	}
-	return 0, fmt.Errorf("take a fence: %w", errConflict)
+	return 0, errConflict
 }
 
-// readFence returns the largest fence handed out, or 0, and the revision of its key.
-func (c *Client) readFence(ctx context.Context) (kintsugi.Fence, int64, error) {
-	b, rev, found, err := c.get(ctx, fenceKey)
-	if err != nil || !found {
-		return 0, 0, err
+// foremost is what a new view or fence must come after: the view and the largest fence that was
+// handed out, both read at one moment, and the revisions of their keys.
+type foremost struct {
+	view              *kintsugi.View // nil: there is none yet
+	fence             kintsugi.Fence // 0: there is none yet
+	viewRev, fenceRev int64
+}
+
+func (l foremost) number() kintsugi.ViewNumber {
+	if l.view == nil {
+		return 0
 	}
-	f, err := decode[kintsugi.Fence](fenceKey, b)
-	return f, rev, err
+	return l.view.Number
+}
+
+func (c *Client) foremost(ctx context.Context) (foremost, error) {
+	r, err := c.etcd.Txn(ctx).Then(c.getForemost()...).Commit()
+	if err != nil {
+		return foremost{}, err
+	}
+	return c.foremostIn(r.Responses)
+}
+
+// getForemost returns the operations that read what foremostIn decodes.
+func (c *Client) getForemost() []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(c.prefix + viewKey), clientv3.OpGet(c.prefix + fenceKey)}
+}
+
+func (c *Client) foremostIn(responses []*etcdserverpb.ResponseOp) (l foremost, err error) {
+	if l.view, l.viewRev, err = c.viewIn(responses[0].GetResponseRange().Kvs); err != nil {
+		return l, err
+	}
+	if kvs := responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+		l.fenceRev = kvs[0].ModRevision
+		l.fence, err = decode[kintsugi.Fence](fenceKey, kvs[0].Value)
+	}
+	return l, err
 }
