@@ -13,9 +13,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// maxBehind bounds the parcels that wait for a replica that is catching up, since each may hold the
-// sum of a step. A replica that falls further behind begins again with a snapshot.
-const maxBehind = 64
+// Parcels that wait for a replica that is catching up are bounded, since every other one holds the sum
+// of a step: there are maxBehind at most, and fewer if they would hold more than behindBytes, but
+// always room for minBehind. A replica that falls further behind begins again with a snapshot, and is
+// waited for then.
+const (
+	maxBehind   = 64
+	minBehind   = 8
+	behindBytes = 1 << 30
+)
+
+// mostBehind returns how many parcels with the steps of a shard of n values may wait.
+func mostBehind(n int) int32 {
+	return int32(min(maxBehind, max(minBehind, 2*behindBytes/(4*max(n, 1)))))
+}
 
 // parcel is a message to the replica after this one, with the tensors that belong to it.
 type parcel struct {
@@ -204,8 +215,9 @@ func (r *replica) put(a *after, p parcel, s *sum) {
 		s.pins.Add(1)
 		p.sum, p.there = s, a.shelf != nil && a.shelf.send(s)
 	}
-	if a.waiting.Add(1) > maxBehind {
+	if a.waiting.Add(1) > mostBehind(r.sums.total) {
 		a.out.end(errSlowPeer)
+		r.core.Outpaced()
 	}
 	a.out.put(p)
 }

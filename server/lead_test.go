@@ -80,3 +80,71 @@ func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
 		}
 	})
 }
+
+// A replica whose parcels are too many begins again, and is waited for from then on: otherwise it
+// would have too many again and again while steps go on faster than it can take them in.
+func TestWhoIsOutpacedIsWaitedForWhenItConnectsAgain(t *testing.T) {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{
+		Layout: l, Device: kernels.Host, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD},
+		Load: func(context.Context, kintsugi.View, *Shard) error { return nil },
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		v := kintsugi.View{Number: 1, Line: 1, Fence: 1, Replicas: 2, Chains: [][]kintsugi.ServerID{{0, 1}}, Servers: make([]kintsugi.Member, 2)}
+		r, err := s.newReplica(ctx, v, 0, l.Split(1)[0], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go r.run()
+		fence := kintsugi.Fence(0)
+		// waits connects a replica that has nothing, and reports whether the next answer waits for it.
+		waits := func(attempt uint64) (a *after, waits bool) {
+			a = &after{out: newOutbox[parcel]()}
+			if err := r.connect(ctx, a, kintsugi.Follow{Line: 1, View: 1, Server: 1, Attempt: attempt}); err != nil {
+				t.Fatal(err)
+			}
+			fence++
+			if err := r.do(func() {
+				r.core.Handle(kintsugi.Take{Line: 1, View: 1, Fence: fence})
+				ready := r.core.Ready()
+				waits = len(ready.Replies) == 0
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return a, waits
+		}
+		a, waited := waits(1)
+		if waited {
+			t.Error("who catches up is waited for at once")
+		}
+		if err := r.do(func() {
+			for range mostBehind(r.sums.total) + 1 {
+				r.put(a, parcel{message: kintsugi.Joined{}}, nil)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(a.out.err, errSlowPeer) {
+			t.Errorf("its stream ends with %v, want %v", a.out.err, errSlowPeer)
+		}
+		if _, waited = waits(2); !waited {
+			t.Error("who was outpaced is not waited for")
+		}
+	})
+}
+
+// However large a shard is, some steps may wait for a replica that catches up, and not more than the
+// memory of a server has room for.
+func TestHowManyStepsMayWait(t *testing.T) {
+	for n, want := range map[int]int32{0: maxBehind, 1000: maxBehind, 25_000_000: 21, 100_000_000: minBehind, 1 << 40: minBehind} {
+		if got := mostBehind(n); got != want {
+			t.Errorf("of %d values: %d parcels, want %d", n, got, want)
+		}
+	}
+}

@@ -148,6 +148,7 @@ type cut struct {
 	of     []int // by chunk, its frame
 	at     []int // by chunk, the index of its first value in the shard
 	values []int // by chunk, the number of its values
+	total  int   // number of values of the shard
 }
 
 // chunksOf returns the chunks [first, last) of a frame.
@@ -158,7 +159,8 @@ func (c *cut) chunksOf(f int) (first, last int) {
 
 func newCut(l *kintsugi.Layout, chunks kintsugi.ChunkRange) cut {
 	c := cut{frames: transport.Frames(l, chunks)}
-	first, _ := l.Span(chunks)
+	first, end := l.Span(chunks)
+	c.total = end - first
 	for i, f := range c.frames {
 		lo, hi := l.Span(f)
 		c.lo, c.size = append(c.lo, lo-first), append(c.size, hi-lo)
@@ -214,6 +216,10 @@ func (p *sums) lent(memory *shm.Segment) *sum {
 	return s
 }
 
+// keptSums is how many sums the pool keeps for later. More than these are in use only while a replica
+// catches up, and their memory is given back.
+const keptSums = 4
+
 // unpin gives back one pin of s. s may be nil.
 func (p *sums) unpin(s *sum) {
 	if s == nil || s.pins.Add(-1) > 0 || s.memory != nil {
@@ -221,7 +227,9 @@ func (p *sums) unpin(s *sum) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, s)
+	if len(p.free) < keptSums {
+		p.free = append(p.free, s)
+	}
 }
 
 // shelf is memory for sums that a replica shares with the replica before it. The replica before

@@ -64,6 +64,22 @@ func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
 	}
 }
 
+// While a replica catches up, many sums may wait for it. Their memory is given back.
+func TestThePoolKeepsFewSums(t *testing.T) {
+	_, c := shelfFor(t)
+	p := &sums{cut: c.cut}
+	var taken []*sum
+	for range 3 * keptSums {
+		taken = append(taken, p.take())
+	}
+	for _, s := range taken {
+		p.unpin(s)
+	}
+	if len(p.free) != keptSums {
+		t.Errorf("the pool keeps %d sums, want %d", len(p.free), keptSums)
+	}
+}
+
 // A part of few values can be taken by a replica on an accelerator, which steps from all values. What
 // is no such part is an error.
 func TestAnAcceleratorGetsAllValuesOfASum(t *testing.T) {

@@ -16,6 +16,11 @@ type Link struct {
 	taken  *kintsugi.Taken // answers of this replica that wait for those behind
 	stable *kintsugi.Stable
 
+	// If the one after is joining:
+	waited bool          // it is waited for all the same
+	behind kintsugi.Step // the fewest steps that it was behind on the present connection; 0: it has said nothing yet
+	since  kintsugi.Step // its answers since then
+
 	tells   bool             // the one after is told whenever it has caught up, not only if it was joining
 	told    bool             // if tells: it has been told on the present connection
 	ahead   bool             // a step is answered when those behind have the step before
@@ -28,7 +33,7 @@ type next uint8
 const (
 	nobody  next = iota // this is the tail
 	counts              // its answers are needed
-	joining             // it is catching up, and is not waited for
+	joining             // it is catching up, and is not waited for unless it comes no closer
 )
 
 // New returns the link of a replica. after says whether its view has a replica after it. The
@@ -64,16 +69,21 @@ func (l *Link) Relax(next bool, step kintsugi.Step, decided kintsugi.Fence) {
 // After reports whether there is a replica after this one.
 func (l *Link) After() bool { return l.next != nobody }
 
+// Wait makes the answers of the replica after needed from now on, even while it is catching up and
+// whenever it connects again: steps go on faster than it can follow.
+func (l *Link) Wait() { l.waited = l.next != nobody }
+
 // Connected notes that the replica after has connected. caughtUp says that it stands where this
-// replica stands, or is about to. If not, its answers are not needed any more, and Connected
-// returns the answers that waited for them.
+// replica stands, or is about to. If not, its answers are not needed any more unless it comes no
+// closer, and Connected returns the answers that waited for them.
 func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
 	if l.next == nobody {
 		return nil
 	}
 	l.promised, l.step, l.decided, l.told = 0, 0, 0, false
+	l.behind, l.since = 0, 0
 	if caughtUp {
-		l.next = counts
+		l.next, l.waited = counts, false
 		return nil
 	}
 	l.next, l.unheard = joining, nil
@@ -120,26 +130,44 @@ func (l *Link) Heard(m kintsugi.ReplicaMessage, step kintsugi.Step, decided kint
 	return l.ready(nil), joined
 }
 
+// Follows notes that the replica after, which may be catching up, has applied a step, and that this
+// replica has applied the step here. It is waited for once it has not come closer in as many answers
+// as it is steps behind, or is twice as far behind as it was. It may never stand where this replica
+// stands otherwise: answers that are longer under way than a step takes always come too late, and
+// a replica that is slower falls back further and further. As long as it comes closer it is not
+// waited for, so that steps do not stand still until it has applied what is in its queue.
+func (l *Link) Follows(step, here kintsugi.Step) {
+	if l.next != joining || step >= here {
+		return
+	}
+	behind := here - step
+	l.since++
+	if l.behind == 0 || behind < l.behind {
+		l.behind, l.since = behind, 0
+	}
+	l.waited = l.waited || l.since >= l.behind || behind >= 2*l.behind
+}
+
 // caughtUp notes that the replica after stands where this replica stands, and reports whether it
 // must be told.
 func (l *Link) caughtUp() (tell bool) {
 	tell = l.next == joining || l.tells && l.next == counts && !l.told
 	if tell {
-		l.next, l.told = counts, true
+		l.next, l.told, l.waited = counts, true, false
 	}
 	return tell
 }
 
 // ready appends the answers that need not wait any more.
 func (l *Link) ready(said []kintsugi.ReplicaMessage) []kintsugi.ReplicaMessage {
-	alone := l.next != counts
+	alone := l.next != counts && !l.waited
 	if t := l.taken; t != nil && (alone || l.promised >= t.Fence) {
 		l.taken = nil
 		said = append(said, *t)
 	}
 	if s := l.stable; s != nil {
 		heard := alone || l.step == s.Step && l.decided == s.Decided
-		if !heard && l.ahead && l.unheard == nil {
+		if !heard && l.ahead && !l.waited && l.unheard == nil {
 			l.unheard, heard = s, true
 		}
 		if heard {

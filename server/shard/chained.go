@@ -107,6 +107,15 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	return send, nil
 }
 
+// Outpaced notes that the replica after r cannot be sent steps as fast as they are made, and that
+// its connection is to end. When it connects again, steps wait for it while it catches up.
+// Otherwise it never would: they would outpace it again.
+func (r *Replica) Outpaced() {
+	if !r.copies() {
+		r.link.Wait()
+	}
+}
+
 func (r *Replica) recordsOf(step kintsugi.Step) []kintsugi.Commit {
 	for _, c := range r.records {
 		if c.Step == step {
@@ -170,9 +179,12 @@ func (r *Replica) passOn(m kintsugi.Snapshot) {
 
 // Heard handles an answer of the replica after r.
 func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
-	if s, ok := m.(kintsugi.Stable); ok && r.copies() {
-		r.heardCopy(s)
-		return
+	if s, ok := m.(kintsugi.Stable); ok {
+		if r.copies() {
+			r.heardCopy(s)
+			return
+		}
+		r.link.Follows(s.Step, r.applied)
 	}
 	r.heard(r.link.Heard(m, r.applied, r.decided()))
 }
