@@ -26,6 +26,8 @@
 //	  all replicas of a shard  As without replicas.                                   roster: chains.txt
 //	  the only other replica   The shard counts as lost, as if no replica were left.  shard: chain/joiner.txt, roster: chains.txt
 //	  is still catching up
+//	  it comes in again, but   Steps wait for it once it comes no closer, until it    shard: TestAReplicaCatchesUpHoweverFarOrSlow,
+//	  is slow or far away      has caught up.                                         TestAReplicaFarFromItsHeadCatchesUp
 //	  it hangs                 It is taken for dead after two seconds, fenced by its  shard: chain/hang.txt,
 //	                           chains, and taken in again.                            TestAServerOfChainsThatIsSilentIsOutOfTheView
 //	  Config.Roster.Copies,    Its shard falls back to the newest copy of the next    roster: copies.txt,

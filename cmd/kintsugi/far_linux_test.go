@@ -24,7 +24,7 @@ var oneWay = flag.Duration("delay", 5*time.Millisecond, "how long a packet betwe
 func BenchmarkKillsAfar(b *testing.B) {
 	for _, n := range []int{2, 8} {
 		b.Run(fmt.Sprintf("servers=%d", n), func(b *testing.B) {
-			r := startAfar(b, n)
+			r := startAfar(b, n, *oneWay)
 			var stood []float64
 			for i := 0; b.Loop(); i++ {
 				stood = append(stood, r.kill(b, i).Seconds())
@@ -32,6 +32,17 @@ func BenchmarkKillsAfar(b *testing.B) {
 			b.ReportMetric(bench.Median(stood), "s-stood")
 		})
 	}
+}
+
+// A replica catches up though its answers are longer under way than a step takes: the two servers are
+// far from each other, and the workers are near both.
+func TestAReplicaFarFromItsHeadCatchesUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes ten seconds; run it without -short")
+	}
+	r := startAfar(t, 2, 0)
+	r.hosts.far(2, 3, 50*time.Millisecond)
+	r.kill(t, 0)
 }
 
 // afar is a run on hosts that are far from one another. The first has etcd and the coordinator, the
@@ -50,16 +61,17 @@ type released struct {
 	at   time.Time
 }
 
-func startAfar(b *testing.B, servers int) *afar {
-	b.Helper()
-	r := &afar{hosts: newHosts(b, 2+servers, *oneWay), steps: make(chan released, 1<<10)}
+// startAfar starts a run on hosts between which a packet takes delay.
+func startAfar(t testing.TB, servers int, delay time.Duration) *afar {
+	t.Helper()
+	r := &afar{hosts: newHosts(t, 2+servers, delay), steps: make(chan released, 1<<10)}
 	first := r.hosts.list[0]
-	address, client := first.etcd(b, "afar")
-	dir := b.TempDir()
+	address, client := first.etcd(t, "afar")
+	dir := t.TempDir()
 	start := func(h *host, role string, more ...string) func(time.Duration) {
 		args := []string{role, "--etcd", address, "--run", "afar", "--steps", "100000000", "--gradient-time", "10ms",
 			"--workers", "2", "--servers", strconv.Itoa(servers), "--recovery", "chain", "--replicas", "2", "--checkpoint-every", "100000000"}
-		return h.start(b, filepath.Join(dir, fmt.Sprintf("%s-%d.log", role, h.number)), append(args, more...)...)
+		return h.start(t, filepath.Join(dir, fmt.Sprintf("%s-%d.log", role, h.number)), append(args, more...)...)
 	}
 	store := []string{"--store", filepath.Join(dir, "store")}
 	start(first, "coordinator", store...)
@@ -69,15 +81,15 @@ func startAfar(b *testing.B, servers int) *afar {
 	for i := range 2 {
 		start(r.hosts.list[1], "worker", "--index", strconv.Itoa(i))
 	}
-	r.watching = watch(b, client, func(ctx context.Context, v kintsugi.View) { r.listen(ctx, b, v) })
+	r.watching = watch(t, client, func(ctx context.Context, v kintsugi.View) { r.listen(ctx, t, v) })
 	return r
 }
 
 // listen passes on the steps that the conductor of a view tells of, from within the conductor's host.
-func (r *afar) listen(ctx context.Context, b *testing.B, v kintsugi.View) {
-	peer, err := transport.Dial(r.hosts.list[2+v.Conductor].reach(b, v.Servers[v.Conductor].Address))
+func (r *afar) listen(ctx context.Context, t testing.TB, v kintsugi.View) {
+	peer, err := transport.Dial(r.hosts.list[2+v.Conductor].reach(t, v.Servers[v.Conductor].Address))
 	if err != nil {
-		b.Error(err)
+		t.Error(err)
 		return
 	}
 	defer peer.Close()
@@ -113,22 +125,28 @@ func (r *afar) listen(ctx context.Context, b *testing.B, v kintsugi.View) {
 
 // kill kills a server, but not the one that conducts, and returns the longest time between two steps
 // until steps go on with it again.
-func (r *afar) kill(b *testing.B, i int) (longest time.Duration) {
-	r.until(b, "every server has caught up", func() bool { return r.complete(2) })
-	r.goOn(10)
+func (r *afar) kill(t testing.TB, i int) (longest time.Duration) {
+	r.until(t, "every server has caught up", func() bool { return r.complete(2) })
+	r.goOn(t, 10)
 	r.mu.Lock()
 	conductor := int(r.view.Conductor)
 	r.mu.Unlock()
 	r.kills[(conductor+1+i%(len(r.kills)-1))%len(r.kills)](time.Second)
-	longest = r.goOn(10)
-	r.until(b, "the server has come back", func() bool { return r.complete(2) })
-	return max(longest, r.goOn(10))
+	longest = r.goOn(t, 10)
+	r.until(t, "the server has come back", func() bool { return r.complete(2) })
+	return max(longest, r.goOn(t, 10))
 }
 
 // goOn waits for n steps that are released from now on, and returns the longest time without one.
-func (r *afar) goOn(n int) (longest time.Duration) {
+func (r *afar) goOn(t testing.TB, n int) (longest time.Duration) {
+	t.Helper()
 	for last := time.Now(); n > 0; {
-		x := <-r.steps
+		var x released
+		select {
+		case x = <-r.steps:
+		case <-time.After(time.Minute):
+			t.Fatal("no step was released for a minute")
+		}
 		if x.step <= r.step {
 			continue // a conductor tells a new watcher of all steps
 		}

@@ -31,7 +31,8 @@ type hosts struct {
 	loss float64         // the share of all other packets that is dropped
 	rng  *rand.Rand
 
-	delay time.Duration // how long a packet is on its way
+	delay time.Duration            // how long a packet is on its way
+	more  map[[2]int]time.Duration // from one host to the other, in addition
 }
 
 // host is one of the hosts. Whatever happens in its namespace is done by a goroutine that is locked
@@ -51,7 +52,7 @@ const deadProxy = "http://10.77.0.250:3128"
 // whatever a busy machine adds. If the kernel does not allow it, the test is skipped.
 func newHosts(t testing.TB, n int, delay time.Duration) *hosts {
 	t.Helper()
-	all := &hosts{cut: make(map[[2]int]bool), rng: rand.New(rand.NewPCG(1, 1)), delay: delay}
+	all := &hosts{cut: make(map[[2]int]bool), rng: rand.New(rand.NewPCG(1, 1)), delay: delay, more: make(map[[2]int]time.Duration)}
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
 	for i := range n {
@@ -168,8 +169,8 @@ func (all *hosts) carry(from *host) {
 		if to < 0 || to >= len(all.list) || all.loses(from.number, to) {
 			continue
 		}
-		if all.delay > 0 {
-			way <- underWay{all.list[to], slices.Clone(packet[:n]), time.Now().Add(all.delay)}
+		if delay := all.takes(from.number, to); delay > 0 {
+			way <- underWay{all.list[to], slices.Clone(packet[:n]), time.Now().Add(delay)}
 			continue
 		}
 		_, _ = all.list[to].tun.Write(packet[:n]) // if its queue is full, the packet is lost, as on any network
@@ -180,6 +181,20 @@ func (all *hosts) loses(from, to int) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return all.cut[[2]int{from, to}] || all.rng.Float64() < all.loss
+}
+
+// takes returns how long a packet is on its way from one host to the other.
+func (all *hosts) takes(from, to int) time.Duration {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.delay + all.more[[2]int{from, to}]
+}
+
+// far makes packets between two hosts take longer.
+func (all *hosts) far(a, b int, more time.Duration) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.more[[2]int{a, b}], all.more[[2]int{b, a}] = more, more
 }
 
 // isolate cuts a host off. If mute, nobody receives from it; if deaf, it receives from nobody.
@@ -237,7 +252,9 @@ func (h *host) start(t testing.TB, log string, args ...string) (kill func(down t
 				cmd.Args[0], cmd.Stdout, cmd.Stderr = "kintsugi", file, file
 				cmd.Env = append(os.Environ(), beKintsugi+"=1", "XDG_RUNTIME_DIR="+filepath.Join(filepath.Dir(log), fmt.Sprintf("host-%d", h.number)),
 					"HTTP_PROXY="+deadProxy, "HTTPS_PROXY="+deadProxy, "NO_PROXY=") // what a run connects to is not reached through a web proxy
-				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+				// Processes that share memory or pipes find each other by their process ids. In
+				// namespaces of their own, they do not find each other, as on different machines.
+				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWPID}
 				return cmd, cmd.Start()
 			})
 			if err != nil {

@@ -40,7 +40,7 @@ func startApart(t *testing.T) *apart { return startApartWith(t, 0) }
 func startApartWith(t *testing.T, spares int) *apart {
 	a := &apart{t: t, hosts: newHosts(t, 4+spares, 0), store: filepath.Join(t.TempDir(), "store"), told: make(map[kintsugi.ServerID]int),
 		flags: []string{"--model", "qp:dimension=4000,condition=30,noise=0.1", "--blas", "gonum", "--workers", "2", "--servers", "3", "--recovery", "chain",
-			"--replicas", "3", "--decay", "constant", "--checkpoint-every", "100000000", "--seed", "5", "--wire", "grpc"}}
+			"--replicas", "3", "--decay", "constant", "--checkpoint-every", "100000000", "--seed", "5"}}
 	first := a.hosts.list[0]
 	address, client := first.etcd(t, "apart")
 	a.client = client

@@ -11,8 +11,9 @@
 //
 // A replica that comes into a chain has nothing yet. The replica before it sends a snapshot and
 // everything after it, and does not wait for its answers until it has caught up, or comes no closer
-// (Link.Wait). Once it has caught up its answers are needed, and it is told so. Only then is it whole. A replica that is not whole must
-// never become a head, since steps may have been released that it has not seen.
+// (Link.Follows). Once it has caught up its answers are needed, and it is told so. Only then is it
+// whole. A replica that is not whole must never become a head, since steps may have been released
+// that it has not seen.
 //
 // Both sides forget what they know of each other when their connection breaks or the view changes.
 // The replica that connects says where it stands, and is sent what it lacks (package shard).
