@@ -119,6 +119,16 @@ func (o *oracle) begin(line kintsugi.Line, base kintsugi.Step, values []uint64) 
 	}
 }
 
+// hasSteps reports whether any step was released.
+func (o *oracle) hasSteps() bool {
+	for _, h := range o.lines {
+		if len(h.steps) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // version returns a version of a line, or nil if it was never released.
 func (o *oracle) version(line kintsugi.Line, step kintsugi.Step) []uint64 {
 	h := o.lines[line]

@@ -182,13 +182,16 @@ func (o *overseer) put(v kintsugi.View) {
 	})
 }
 
-// wish tells the coordinator, at random times, how many replicas each shard should have.
+// wish tells the coordinator, at random times, how many replicas each shard should have. If nothing
+// else happens in the run, it waits for the first step: a server that hears only of the view after
+// the first holds nothing that this one could keep, and ends.
 func (c *Cluster) wish() {
 	if c.cfg.Choose == 0 || !c.storming() {
 		return
 	}
 	c.after(nil, time.Duration(c.rng.ExpFloat64()*float64(c.cfg.Choose)), func() {
-		if o := c.coordinator; o.leads && !o.dead {
+		early := c.cfg.Faults == 0 && !c.oracle.hasSteps()
+		if o := c.coordinator; o.leads && !o.dead && !early {
 			w := roster.Wanted{Replicas: 1 + c.rng.IntN(c.cfg.Servers), Why: "somebody says so"}
 			c.say("%d replicas are wanted", w.Replicas)
 			o.state.Handle(c.wall(), w)
