@@ -91,7 +91,6 @@ func (c *Conductor) arrived(now time.Time, t kintsugi.Ticket) {
 	}
 	a := dbw.Arrival{Slot: t.Push.Slot, Version: t.Push.Version, At: s.seconds(now)}
 	if !s.asked {
-		a.At = max(0, a.At)
 		i := slices.IndexFunc(s.early, func(b dbw.Arrival) bool { return b.Slot == a.Slot })
 		switch {
 		case i < 0:

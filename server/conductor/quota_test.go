@@ -138,6 +138,7 @@ func TestAStepIsMadeWithWhatIsThereWhenPatienceIsOver(t *testing.T) {
 		"before":                 {2, 2, patience - 1, ""},
 		"then":                   {2, 2, patience, "2 of a quota of 3: the others have not come in 2s, expected were 1.5 s"},
 		"nobody has come":        {2, 0, time.Hour, ""},
+		"one has come":           {2, 1, patience, "1 of a quota of 3: the others have not come in 2s, expected were 1.5 s"},
 		"all that it waits for":  {2, 3, 0, "three"},
 		"and it is over as well": {2, 3, time.Hour, "three"},
 		"without a bound":        {0, 2, time.Hour, ""},
@@ -167,6 +168,16 @@ func TestAStepIsMadeWithWhatIsThereWhenPatienceIsOver(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: a step is made because %q, want %q", name, got, c.want)
 		}
+		if got := x.Choice(); got.Quota != 3 || got.Reason != "three" {
+			t.Errorf("%s: chosen was %+v", name, got)
+		}
+	}
+	x, err := New(Config{Line: 1, View: 1, Fence: 5, Shards: 1, Slots: 1, Steps: 1}, time.Unix(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := x.Choice(); got != (dbw.Choice{}) {
+		t.Errorf("without a controller, chosen was %+v", got)
 	}
 }
 

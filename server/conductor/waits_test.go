@@ -2,6 +2,7 @@ package conductor_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -124,4 +125,55 @@ func TestTheWordsOfALargeRunAreFew(t *testing.T) {
 	waits("gradients: 0 are here, none of workers [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] and 1 more, which are connected; the streams of workers [17] broke") // it does not wait for the checkpoint
 	x.Hold(now)
 	waits("the checkpoint of step 1")
+}
+
+// Shards that do not take a step are asked why, and not at each tick.
+func TestShardsAreAskedWhyOnceInAWhile(t *testing.T) {
+	begun := time.Unix(0, 0)
+	x := inRun(t, begun, conductor.Config{Shards: 2, Slots: 1, Steps: 100}, kintsugi.Taken{})
+	x.HandleTicket(begun, gradientOf(0, 0))
+	x.HandleReplica(begun, kintsugi.Stable{Shard: 0, Fence: 5, Step: 1, Decided: 5})
+	x.Ready()
+	var asked []time.Duration
+	for after := time.Duration(0); after < 35*time.Second; after += time.Second {
+		x.Tick(begun.Add(after))
+		for _, m := range x.Ready().ToShards {
+			if _, ok := m.Message.(kintsugi.Take); ok && m.Shard == 1 {
+				asked = append(asked, after)
+			} else {
+				t.Errorf("after %v shard %d is told %+v", after, m.Shard, m.Message)
+			}
+		}
+	}
+	if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}; !slices.Equal(asked, want) {
+		t.Errorf("shard 1 is asked after %v, want %v", asked, want)
+	}
+}
+
+// The first step gathers workers only as long as there is to be one.
+func TestARunThatMakesNoStepsGathersNobody(t *testing.T) {
+	begun := time.Unix(0, 0)
+	for name, c := range map[string]struct {
+		left time.Duration
+		do   func(x *conductor.Conductor)
+	}{
+		"a run":                 {time.Minute, func(*conductor.Conductor) {}},
+		"one that stands still": {0, func(x *conductor.Conductor) { x.Hold(begun) }},
+		"one that is to end":    {0, func(x *conductor.Conductor) { x.Stop(begun, "enough", true) }},
+		"one that is over":      {0, func(x *conductor.Conductor) { x.Stop(begun, "enough", false) }},
+	} {
+		x, err := conductor.New(conductor.Config{Line: 1, View: 1, Fence: 5, Shards: 1, Slots: 2, Steps: 9, StartGrace: time.Minute}, begun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.HandleReplica(begun, kintsugi.Taken{Fence: 5})
+		if err := x.HandleHello(begun, hello(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		known(x, begun, 1, 1)
+		c.do(x)
+		if _, left := x.Gathers(begun); left != c.left {
+			t.Errorf("%s waits for %v, want %v", name, left, c.left)
+		}
+	}
 }
