@@ -17,10 +17,10 @@ import (
 var oneWay = flag.Duration("delay", 5*time.Millisecond, "how long a packet between two hosts of BenchmarkKillsAfar is under way")
 
 // BenchmarkKillsAfar measures how long steps stand still when a server is killed whose host is far
-// from all others, as in another zone, with few servers and with many, and how long a step takes. There are chains of two, and
-// a host for each server, one for the workers, and one for the coordinator and etcd. The server comes
-// back after a second. So there are two gaps between steps, one for each view, of which the longer
-// one counts.
+// from all others, as in another zone, with few servers and with many, and how long a step takes.
+// There are chains of two, and a host for each server, one for the workers, and one for the coordinator
+// and etcd. The server comes back after a second. So there are two gaps between steps, one for each
+// view, of which the longer one counts.
 func BenchmarkKillsAfar(b *testing.B) {
 	for _, n := range []int{2, 8} {
 		b.Run(fmt.Sprintf("servers=%d", n), func(b *testing.B) {
