@@ -71,19 +71,20 @@ type shardStreams struct {
 	*source
 }
 
-// connect opens all streams of a session. It may use rooms of an earlier one.
-func connect(ctx context.Context, cfg *Config, view kintsugi.View, before rooms) (*session, error) {
-	s := &session{cfg: cfg, view: view, peers: newPeers(cfg.TLS, cfg.Window), news: newNews()}
+// connect opens all streams of a session. It may use rooms of an earlier one, and the connections
+// of peers, which stay open when the session ends.
+func connect(ctx context.Context, cfg *Config, view kintsugi.View, before rooms, peers *peers) (*session, error) {
+	s := &session{cfg: cfg, view: view, peers: peers, news: newNews()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if err := s.open(before); err != nil {
 		s.close()
 		return nil, err
 	}
 	if cfg.Pace.Continue { // a worker that waits for an answer would not notice that a server is gone
-		for id, p := range s.peers.open {
+		for l, p := range s.peers.open {
 			go func() {
 				if p.Lost(s.ctx) {
-					s.cancel(fmt.Errorf("the connection to server/%d is lost", id))
+					s.cancel(fmt.Errorf("the connection to server/%d is lost", l.Server))
 				}
 			}()
 		}
@@ -92,6 +93,7 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View, before rooms)
 }
 
 func (s *session) open(before rooms) error {
+	s.peers.keep(s.view)
 	for _, src := range sources(s.cfg.Layout, s.view) {
 		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
@@ -159,10 +161,7 @@ func together[T any](s *session, list []T, f func(x T) error) error {
 func (s *session) near() bool { return s.cfg.Wire != WireGRPC }
 
 // close ends every stream.
-func (s *session) close() {
-	s.cancel(nil)
-	s.peers.close()
-}
+func (s *session) close() { s.cancel(nil) }
 
 // join says hello and waits until the conductor admits the worker. It returns the newest released
 // version. kept and oldest are what the worker will offer after an outage (see worker.hello).

@@ -168,11 +168,69 @@ func TestAllStreamsAreAskedForAtOnce(t *testing.T) {
 	view, cfg := viewOf(t, members)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := connect(ctx, cfg, view, rooms{})
+	conns := newPeers(nil, 0)
+	defer conns.close()
+	s, err := connect(ctx, cfg, view, rooms{}, conns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.close()
+}
+
+// accepting counts the connections that a listener accepts.
+type accepting struct {
+	net.Listener
+	n *atomic.Int64
+}
+
+func (l accepting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.n.Add(1)
+	}
+	return c, err
+}
+
+// A view makes new streams, and new connections only to servers that were not in the view before:
+// another life of a server has another one, even at the same address.
+func TestASessionHasTheConnectionsOfTheOneBefore(t *testing.T) {
+	var stays, restarts atomic.Int64
+	view, cfg := viewOf(t, []kintsugi.Member{
+		serveSilently(t, func(l net.Listener) net.Listener { return accepting{l, &stays} }),
+		serveSilently(t, func(l net.Listener) net.Listener { return accepting{l, &restarts} }),
+	})
+	conns := newPeers(nil, 0)
+	defer conns.close()
+	var before []*transport.Peer
+	for i, want := range []struct{ stays, restarts int64 }{{1, 1}, {1, 1}, {1, 2}} {
+		view.Number = kintsugi.ViewNumber(i + 1)
+		if i == 2 {
+			view.Servers[1].Incarnation = 2
+		}
+		s, err := connect(t.Context(), cfg, view, rooms{}, conns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stays.Load() != want.stays || restarts.Load() != want.restarts {
+			t.Errorf("view %d: %d and %d connections so far, want %d and %d", i+1, stays.Load(), restarts.Load(), want.stays, want.restarts)
+		}
+		if s.close(); s.work.Context().Err() == nil {
+			t.Error("a stream of an ended session goes on")
+		}
+		before = append(before, s.shards[1].head)
+	}
+	if before[1] == before[2] || before[0].Connected() || len(conns.open) != 2 {
+		t.Errorf("the connection to the life before is kept; %d are open", len(conns.open))
+	}
+	// One that is lost is not used again: gRPC would wait before it tries to connect.
+	conns.open[view.Servers[0].Life()].Close()
+	s, err := connect(t.Context(), cfg, view, rooms{}, conns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.close(); stays.Load() != 2 {
+		t.Errorf("%d connections after one was lost, want 2", stays.Load())
+	}
 }
 
 // A server that cannot be reached ends the session. The worker waits for no others that do not
@@ -192,7 +250,9 @@ func TestAServerThatCannotBeReachedEndsTheOthers(t *testing.T) {
 		return kintsugi.Member{Incarnation: 1, Address: l.Addr().String()}
 	}
 	view, cfg := viewOf(t, []kintsugi.Member{at(mute), at(away), at(mute)})
-	_, err = connect(t.Context(), cfg, view, rooms{})
+	conns := newPeers(nil, 0)
+	defer conns.close()
+	_, err = connect(t.Context(), cfg, view, rooms{}, conns)
 	if err == nil || !strings.Contains(err.Error(), away.Addr().String()) || strings.Contains(err.Error(), mute.Addr().String()) {
 		t.Errorf("it says %v; want server 1 at %v alone", err, away.Addr())
 	}

@@ -166,6 +166,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 		cfg.Codec = nil
 	}
 	w := newWorker(cfg)
+	defer w.peers.close()
 	defer func() { _ = w.outage.end() }() // the worker ends, and its kept gradients are lost with it
 	var view kintsugi.View
 	pause, tried, told := retryAfter, time.Now(), false
@@ -216,7 +217,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 
 // newWorker returns a worker in no view. cfg has its defaults.
 func newWorker(cfg Config) *worker {
-	w := &worker{cfg: cfg}
+	w := &worker{cfg: cfg, peers: newPeers(cfg.TLS, cfg.Window)}
 	if cfg.InPlace != nil {
 		w.params = cfg.InPlace.Params
 	} else {
@@ -266,6 +267,7 @@ type worker struct {
 	own    []float32    // only this worker reads it, except that gRPC may still be sending from it
 	lent   bool         // own is that of Config.InPlace, from which nothing is sent
 	used   used         // rooms of an earlier session
+	peers  *peers       // connections, for one session after the other
 	memory *shm.Segment // holds grads and must stay mapped as long as grads is used; nil: grads is ordinary memory
 	ahead  ahead        // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
@@ -317,7 +319,7 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 // session joins the run in the given view and works until an error. It never returns nil.
 func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	w.worked = false
-	s, err := connect(ctx, &w.cfg, view, w.used.before(view.Number))
+	s, err := connect(ctx, &w.cfg, view, w.used.before(view.Number), w.peers)
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,9 @@ func dial(addr string, c codec, more ...grpc.DialOption) (*Peer, error) {
 	return &Peer{conn: conn, addr: addr, codec: c}, nil
 }
 
+// Connected reports whether there is a connection, as far as is known.
+func (p *Peer) Connected() bool { return p.conn.GetState() == connectivity.Ready }
+
 // Close ends all streams of the peer and the connection.
 func (p *Peer) Close() error { return p.conn.Close() }
 
