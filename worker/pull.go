@@ -96,12 +96,12 @@ func (p *peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
 	return x, nil
 }
 
-// keep closes the connections that a session in v cannot use again: those to lives of servers that
-// are not in v, and those that are lost, to which a new one is quicker than one that waits before it
-// tries again.
-func (p *peers) keep(v kintsugi.View) {
+// keep closes the connections that a session with these servers does not use: those to other servers
+// or to earlier lives, and those that are lost, to which a new one is quicker than one that waits
+// before it tries again.
+func (p *peers) keep(servers []kintsugi.Member) {
 	for l, x := range p.open {
-		if !x.Connected() || !slices.ContainsFunc(v.Servers, func(m kintsugi.Member) bool { return m.Life() == l }) {
+		if !x.Connected() || !slices.ContainsFunc(servers, func(m kintsugi.Member) bool { return m.Life() == l }) {
 			delete(p.open, l)
 			_ = x.Close()
 		}

@@ -93,11 +93,15 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View, before rooms,
 }
 
 func (s *session) open(before rooms) error {
-	s.peers.keep(s.view)
 	for _, src := range sources(s.cfg.Layout, s.view) {
 		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
 	}
+	servers := []kintsugi.Member{s.view.Servers[s.view.Conductor]}
+	for _, x := range s.shards {
+		servers = append(servers, s.view.Head(x.id))
+	}
+	s.peers.keep(servers)
 	for _, x := range s.shards {
 		if err := s.dial(&x.head, s.view.Head(x.id)); err != nil {
 			return err

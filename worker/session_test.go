@@ -222,9 +222,18 @@ func TestASessionHasTheConnectionsOfTheOneBefore(t *testing.T) {
 	if before[1] == before[2] || before[0].Connected() || len(conns.open) != 2 {
 		t.Errorf("the connection to the life before is kept; %d are open", len(conns.open))
 	}
+	// A server that heads nothing has no streams of this worker, and may die unnoticed.
+	view.Chains[1] = []kintsugi.ServerID{0, 1}
+	s, err := connect(t.Context(), cfg, view, rooms{}, conns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.close(); len(conns.open) != 1 || before[2].Connected() {
+		t.Errorf("%d connections are open, want that to server 0 alone", len(conns.open))
+	}
 	// One that is lost is not used again: gRPC would wait before it tries to connect.
 	conns.open[view.Servers[0].Life()].Close()
-	s, err := connect(t.Context(), cfg, view, rooms{}, conns)
+	s, err = connect(t.Context(), cfg, view, rooms{}, conns)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,11 @@ func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v ki
 // largest fence that the reachable shards and the newest manifest know, which may be larger than
 // that in etcd.
 func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsugi.Fence, error) {
-	fence, err := c.nextFence(ctx, atLeast, nil)
+	now, err := c.foremost(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("take a fence: %w", err)
+	}
+	fence, err := c.nextFence(ctx, max(now.fence, atLeast), nil, c.unchanged(fenceKey, now.fenceRev))
 	if err != nil {
 		return 0, fmt.Errorf("take a fence: %w", err)
 	}
@@ -153,25 +157,23 @@ func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsug
 // later view always has a larger fence, however late the conductor of an earlier view asks for one.
 // Otherwise a shard that had promised the earlier conductor's fence would refuse the later one for
 // ever; and of two decisions about a step, the later must count.
+//
+// Steps stand still until a conductor has its fence. So the first request does not read, but takes the
+// fence on condition that all is as is to be expected: the largest fence is that of v, and v is the
+// view, to the byte. Only if that is not so, it reads, and there is another request.
 func (c *Client) ConductorFence(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error) {
-	fence, err := c.nextFence(ctx, v.Fence, &v)
+	fence, err := c.nextFence(ctx, v.Fence, &v, c.holds(fenceKey, v.Fence), c.holds(viewKey, v))
 	if err != nil {
 		return 0, fmt.Errorf("take a fence for view %d: %w", v.Number, err)
 	}
 	return fence, nil
 }
 
-// nextFence is NextFence. If of is not nil and another view counts by now, the error is
-// ErrStaleView.
-//
-// Steps stand still until a conductor has its fence. So the first request does not read, but takes
-// the fence on condition that all is as is to be expected: atLeast is still the largest, and of is
-// the view, to the byte. Only if that is not so, it reads, and there is another request.
-func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, of *kintsugi.View) (kintsugi.Fence, error) {
-	next, conditions := atLeast+1, []clientv3.Cmp{c.holds(fenceKey, atLeast)}
-	if of != nil {
-		conditions = append(conditions, c.holds(viewKey, of))
-	}
+// nextFence takes the fence after largest, if the conditions hold that make it the next one, and
+// otherwise the next one that is larger than largest. If of is not nil and another view counts by now,
+// the error is ErrStaleView.
+func (c *Client) nextFence(ctx context.Context, largest kintsugi.Fence, of *kintsugi.View, conditions ...clientv3.Cmp) (kintsugi.Fence, error) {
+	next := largest + 1
 	for range conflicts {
 		r, err := c.etcd.Txn(ctx).If(conditions...).Then(c.put(fenceKey, next)).Else(c.getForemost()...).Commit()
 		if err != nil {
@@ -184,7 +186,7 @@ func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, of *kint
 		if err != nil {
 			return 0, err
 		}
-		next, conditions = 1+max(now.fence, atLeast), []clientv3.Cmp{c.unchanged(fenceKey, now.fenceRev)}
+		next, conditions = 1+max(now.fence, largest), []clientv3.Cmp{c.unchanged(fenceKey, now.fenceRev)}
 		if of == nil {
 			continue
 		}
