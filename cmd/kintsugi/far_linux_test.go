@@ -41,9 +41,7 @@ func BenchmarkKillsAfar(b *testing.B) {
 // A replica catches up though its answers are longer under way than a step takes: the two servers are
 // far from each other, and the workers are near both.
 func TestAReplicaFarFromItsHeadCatchesUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes ten seconds; run it without -short")
-	}
+	onlyLong(t)
 	r := startAfar(t, 2, 0)
 	r.hosts.far(2, 3, 50*time.Millisecond)
 	r.kill(t, 0)
