@@ -17,6 +17,7 @@ type Training struct {
 	Faults    []string
 	Program   []string      // arguments of the program whose model is trained; empty: a built-in one is
 	Interrupt time.Duration // after which the whole run is killed with SIGKILL, and then resumed; 0: it is not
+	Resumed   []string      // flags of train with which it is resumed: settings that change
 
 	servers, workers, steps int
 	synchronous             bool // each step counts a gradient of every worker that is there
@@ -26,6 +27,8 @@ type Training struct {
 	replicas                int  // 0: as many as the recovery has by itself
 	lossy                   bool // gradients are sent with errors, which workers add to the next ones
 	loses                   bool // a fault also takes what is outside the process
+	partial                 bool // a shard may come back older than the others
+	other                   bool // when the run is resumed, something changes that its parameters depend on
 }
 
 // Draw draws run number n with a seed. The result depends on nothing else. If there are arguments of
@@ -66,7 +69,49 @@ func Draw(seed uint64, n int, program ...string) *Training {
 	if rng.IntN(3) == 0 { // after that, for the same reason
 		d.drawMore(rng)
 	}
+	d.partial = restoresPart(d.recovery)
+	if d.Interrupt > 0 && rng.IntN(2) == 0 {
+		d.drawResumed(rng, model)
+	}
 	return d
+}
+
+// restoresPart reports whether a shard comes back older than the others if it is lost.
+func restoresPart(recovery string) bool {
+	return strings.HasPrefix(recovery, "scar") || strings.HasPrefix(recovery, "chain:paper")
+}
+
+// hasChain reports whether there are enough servers for the chains of a recovery, if it has any.
+func hasChain(recovery string, servers int) bool {
+	return servers > 2 || recovery != "chain:next" && (servers > 1 || !strings.HasPrefix(recovery, "chain"))
+}
+
+// drawResumed draws other servers, which survive in another way, for the part of a run that comes
+// after it was killed as a whole. Sometimes workers are others too, or what travels.
+func (d *Training) drawResumed(rng *rand.Rand, model string) {
+	set := func(name, value string) { d.Resumed = append(d.Resumed, "--"+name, value) }
+	servers, workers := oneOf(rng, 1, 2, 2, 3, 4), d.workers
+	recovery := oneOf(rng, "gold", "gold", "auto", "chain", "chain:next", "chain:paper,20", "checkpoint", "scar", "scar:adaptive", "stateless")
+	if !hasChain(recovery, servers) {
+		recovery = "gold"
+	}
+	set("servers", strconv.Itoa(servers))
+	set("recovery", recovery)
+	set("replicas", "0") // as many as that has by itself
+	set("wire", oneOf(rng, "auto", "grpc"))
+	set("checkpoint-every", oneOf(rng, "10", "37", "50", "auto"))
+	d.partial = d.partial || restoresPart(recovery)
+	codec, pull := oneOf(rng, "fp32", "bf16", "int8", "topk:0.05", "powersgd:2"), oneOf(rng, "fp32", "bf16", "delta")
+	if more := oneOf(rng, 2, 3, 5); rng.IntN(3) == 0 {
+		d.other, workers = true, more
+		set("workers", strconv.Itoa(workers))
+		if set("pull", pull); model != "mf" {
+			set("codec", codec)
+		}
+	}
+	if servers < d.servers || workers < d.workers {
+		set("fault", "none") // those that are left may be of parts that are no longer there
+	}
 }
 
 // drawMore makes a run less usual: servers die together, shards have three replicas, or the running
@@ -133,9 +178,8 @@ func (d *Training) drawSteps(rng *rand.Rand, model string) {
 
 func (d *Training) drawRecovery(rng *rand.Rand) {
 	d.recovery = oneOf(rng, "gold", "gold", "gold", "auto", "chain", "chain:next", "chain:paper,20", "checkpoint", "scar", "stateless")
-	switch {
-	case d.servers == 1 && (d.recovery == "chain" || d.recovery == "chain:paper,20"), d.servers < 3 && d.recovery == "chain:next":
-		d.recovery = "gold" // a chain needs more servers
+	if !hasChain(d.recovery, d.servers) {
+		d.recovery = "gold"
 	}
 	d.set("recovery", d.recovery)
 	if d.recovery == "gold" && d.servers > 1 && rng.IntN(3) == 0 {
@@ -213,6 +257,9 @@ func (d *Training) String() string {
 		if w == "" || strings.ContainsAny(w, " \"'$`\\") {
 			words[i] = strconv.Quote(w)
 		}
+	}
+	if len(d.Resumed) > 0 {
+		words = append(append(words, "then", "--resume", "with"), d.Resumed...)
 	}
 	return strings.Join(words, " ")
 }

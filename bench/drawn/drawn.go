@@ -1,8 +1,9 @@
 // Package drawn asks whether settings and faults break a promise together that nobody has thought
 // of together. Runs have settings and faults that are drawn, and some are killed as a whole and
-// resumed. The claim that could be false: each makes all its steps, its checkpoint is whole, and it
-// keeps what its own settings promise. In particular it ends with the parameters of the undisturbed
-// run, to the last bit, if every step has counted the same gradients.
+// resumed, half of these with other servers and another recovery. The claim that could be false:
+// each makes all its steps, its checkpoint is whole, and it keeps what its own settings promise. In
+// particular it ends with the parameters of the undisturbed run, to the last bit, if every step has
+// counted the same gradients.
 package drawn
 
 import (
@@ -50,6 +51,7 @@ type Row struct {
 type result struct {
 	summary     record.Summary
 	interrupted bool
+	resumed     bool     // with what is drawn for that, and not begun anew
 	damaged     int      // places in its checkpoint
 	crashes     []string // of its processes, which were no faults of the run
 	bits        string
@@ -155,8 +157,7 @@ func (d *Training) keepsSteps() bool {
 // have left out of what they sent was lost.
 func (d *Training) repeats(got result) bool {
 	s := got.summary
-	switch d.recovery {
-	case "scar", "chain:paper,20": // a shard comes back older than the others
+	if d.partial || d.other && got.resumed {
 		return false
 	}
 	for _, f := range s.Failures {
@@ -186,7 +187,8 @@ func (cfg *Config) run(ctx context.Context, out string, d *Training) (got result
 			c.Signal(syscall.SIGKILL)
 			<-c.Ended
 			if record.Has(out) {
-				c, err = process.Start(cfg.Binary, "train", "--resume", out, "--log-level", "error")
+				got.resumed = true
+				c, err = process.Start(cfg.Binary, append([]string{"train", "--resume", out, "--log-level", "error"}, d.Resumed...)...)
 			} else { // it had not even begun its record
 				c, err = process.StartTrain(cfg.Binary, out, flags)
 			}

@@ -33,6 +33,12 @@ func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 		if d.Interrupt > 0 {
 			drawn = append(drawn, "the whole run")
 		}
+		if len(d.Resumed) > 0 {
+			drawn = append(drawn, "other servers after the whole run", d.Resumed[3]+" after the whole run")
+			if d.other {
+				drawn = append(drawn, "other workers after the whole run")
+			}
+		}
 		if n := len(d.Faults); n > 1 && faults[n-1].At == faults[n-2].At && faults[n-1].Part != faults[n-2].Part {
 			drawn = append(drawn, "servers together")
 		}
@@ -46,6 +52,7 @@ func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 	want := []string{
 		"kill coordinator", "pause coordinator", "kill server", "lose server", "notice server", "pause server",
 		"kill worker", "notice worker", "pause worker", "slow worker", "the whole run",
+		"other servers after the whole run", "other workers after the whole run", "chain after the whole run", "scar after the whole run",
 		"servers together", "three replicas", "a running checkpoint of its own form",
 	}
 	for _, s := range launch.ServerStates() {
@@ -73,6 +80,7 @@ func TestWhatADrawnRunPromises(t *testing.T) {
 		return with(func(s *record.Summary) { s.Failures = []record.FailureCost{f} })
 	}
 	interrupted := func(r result) result { r.interrupted = true; return r }
+	resumed := func(r result) result { r.interrupted, r.resumed = true, true; return r }
 	sync := Training{workers: 2, steps: 80, synchronous: true, recovery: "gold"}
 	but := func(change func(*Training)) *Training {
 		d := sync
@@ -98,7 +106,10 @@ func TestWhatADrawnRunPromises(t *testing.T) {
 		"steps taken back of two replicas":   {but(func(d *Training) { d.replicas = 2 }), failed(back), "", true},
 		"steps taken back to the checkpoint": {but(func(d *Training) { d.recovery = "checkpoint" }), failed(back), "", true},
 		"a shard older than the others":      {&sync, failed(record.FailureCost{PartialChunks: 1}), "", false},
-		"scar":                               {but(func(d *Training) { d.recovery = "scar" }), result{summary: calm}, "", false},
+		"scar":                               {but(func(d *Training) { d.partial = true }), result{summary: calm}, "", false},
+		"resumed":                            {&sync, resumed(result{summary: calm}), "", true},
+		"resumed with other workers":         {but(func(d *Training) { d.other = true }), resumed(result{summary: calm}), "", false},
+		"begun anew, in place of that":       {but(func(d *Training) { d.other = true }), interrupted(result{summary: calm}), "", true},
 		"a step without one of the workers":  {&sync, with(func(s *record.Summary) { s.UsefulGradients-- }), "", false},
 		"asynchronous steps":                 {but(func(d *Training) { d.synchronous = false }), result{summary: calm}, "", false},
 		"lossy, and nothing was lost":        {but(func(d *Training) { d.lossy = true }), result{summary: calm}, "", true},

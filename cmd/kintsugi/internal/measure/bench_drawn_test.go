@@ -3,6 +3,7 @@ package measure
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,13 @@ func TestTrainTakesWhateverIsDrawn(t *testing.T) {
 		err := taken(x, d.Args(), func() { x.Input = inputs[x.Model] })
 		if inputs[x.Model] = x.Input; err != nil {
 			t.Errorf("run %d: %v: train %s", n, err, d)
+		}
+		if len(d.Resumed) == 0 {
+			continue
+		}
+		x = &train.Training{}
+		if err := taken(x, slices.Concat(d.Settings, d.Resumed), func() { x.Input = inputs[x.Model] }); err != nil {
+			t.Errorf("run %d, resumed: %v: train %s", n, err, d)
 		}
 	}
 }
@@ -43,8 +51,13 @@ func TestTrainTakesAProgramWithWhateverIsDrawn(t *testing.T) {
 	for n := range 2000 {
 		d := drawn.Draw(1, n, "python3", "train.py", "--model", "lenet")
 		x := &train.Training{}
-		if err := taken(x, d.Args(), func() { x.Described, x.Program = path, d.Program }); err != nil {
+		known := func() { x.Described, x.Program = path, d.Program }
+		if err := taken(x, d.Args(), known); err != nil {
 			t.Errorf("run %d: %v: train %s", n, err, d)
+		}
+		x = &train.Training{}
+		if err := taken(x, slices.Concat(d.Settings, d.Resumed), known); err != nil {
+			t.Errorf("run %d, resumed: %v: train %s", n, err, d)
 		}
 	}
 }
