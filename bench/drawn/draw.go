@@ -86,8 +86,8 @@ func hasChain(recovery string, servers int) bool {
 	return servers > 2 || recovery != "chain:next" && (servers > 1 || !strings.HasPrefix(recovery, "chain"))
 }
 
-// drawResumed draws other servers, which survive in another way, for the part of a run that comes
-// after it was killed as a whole. Sometimes workers are others too, or what travels.
+// drawResumed draws servers and recovery anew, for the part of a run that comes after it was killed
+// as a whole, and sometimes workers and what travels.
 func (d *Training) drawResumed(rng *rand.Rand, model string) {
 	set := func(name, value string) { d.Resumed = append(d.Resumed, "--"+name, value) }
 	servers, workers := oneOf(rng, 1, 2, 2, 3, 4), d.workers

@@ -1,9 +1,9 @@
 // Package drawn asks whether settings and faults break a promise together that nobody has thought
 // of together. Runs have settings and faults that are drawn, and some are killed as a whole and
-// resumed, half of these with other servers and another recovery. The claim that could be false:
-// each makes all its steps, its checkpoint is whole, and it keeps what its own settings promise. In
-// particular it ends with the parameters of the undisturbed run, to the last bit, if every step has
-// counted the same gradients.
+// resumed. For half of these, servers and recovery are drawn anew then. The claim that could be
+// false: each makes all its steps, its checkpoint is whole, and it keeps what its own settings
+// promise. In particular it ends with the parameters of the undisturbed run, to the last bit, if
+// every step has counted the same gradients.
 package drawn
 
 import (

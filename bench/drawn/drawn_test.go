@@ -34,7 +34,7 @@ func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 			drawn = append(drawn, "the whole run")
 		}
 		if len(d.Resumed) > 0 {
-			drawn = append(drawn, "other servers after the whole run", d.Resumed[3]+" after the whole run")
+			drawn = append(drawn, d.Resumed[slices.Index(d.Resumed, "--recovery")+1]+" after the whole run")
 			if d.other {
 				drawn = append(drawn, "other workers after the whole run")
 			}
@@ -52,7 +52,7 @@ func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 	want := []string{
 		"kill coordinator", "pause coordinator", "kill server", "lose server", "notice server", "pause server",
 		"kill worker", "notice worker", "pause worker", "slow worker", "the whole run",
-		"other servers after the whole run", "other workers after the whole run", "chain after the whole run", "scar after the whole run",
+		"other workers after the whole run", "chain after the whole run", "scar after the whole run",
 		"servers together", "three replicas", "a running checkpoint of its own form",
 	}
 	for _, s := range launch.ServerStates() {

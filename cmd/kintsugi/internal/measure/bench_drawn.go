@@ -19,7 +19,7 @@ func benchDrawnCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drawn", Short: "Draw the settings and the faults of runs, and check what each promises", Args: job.ProgramAfterDash,
 		Long: "Drawn makes small runs, one after the other. The settings and the faults of each are drawn; some runs are killed as a whole\n" +
-			"and resumed, half of these with other servers, another recovery, and sometimes other workers.\n" +
+			"and resumed. For half of these, servers and recovery are drawn anew then, and sometimes workers.\n" +
 			"Each must make all its steps and leave a whole checkpoint, and no process may crash by itself. Where servers find what they held, no step may be taken back. If each step has\n" +
 			"counted all gradients, the parameters must be those of the same run without faults, to the last bit. A run that breaks a promise keeps its\n" +
 			"folder. With --from and --runs 1 it is made again, though its faults may come at other moments.",
