@@ -127,12 +127,21 @@ type writing struct {
 	free   chan []byte // buffers for the next parts; its capacity bounds the parts on their way
 
 	mu  sync.Mutex
-	err error // the first error of any part; guarded by mu
+	err error // the first error of a part, or of the end; guarded by mu
 }
 
 // ReadAt is not supported before the object exists.
 func (w *writing) ReadAt([]byte, int64) (int, error) {
 	return 0, failed("read", w.name, errors.ErrUnsupported)
+}
+
+// fail notes an error, if it is the first one: parts that fail together mostly do for one reason.
+func (w *writing) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
 }
 
 func (w *writing) failed() error {
@@ -186,11 +195,7 @@ func (w *writing) send() error {
 		err := w.fs.retries.do(w.fs.ctx, len(part), func(ctx context.Context) error {
 			return w.upload.Part(ctx, number, part)
 		})
-		if err != nil {
-			w.mu.Lock()
-			w.err = errors.Join(w.err, err)
-			w.mu.Unlock()
-		}
+		w.fail(err)
 		w.free <- part[:0]
 	})
 	w.buffer = <-w.free
@@ -203,11 +208,8 @@ func (w *writing) Sync() error {
 		return w.failed()
 	}
 	w.synced = true
-	err := w.finish()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err = errors.Join(w.err, err)
-	return failed("sync", w.name, w.err)
+	w.fail(w.finish())
+	return failed("sync", w.name, w.failed())
 }
 
 func (w *writing) finish() error {

@@ -372,6 +372,37 @@ func TestAWriterThatDiesLeavesAWholeObjectOrNone(t *testing.T) {
 	}
 }
 
+// If the last part of an upload is refused, nothing says so before all parts are waited for. The
+// object must not be made of the others, which a store that is asked to does.
+func TestAnUploadWithoutItsLastPartIsAnError(t *testing.T) {
+	race.Skip(t)
+	keys(t, objecttest.Key)
+	content := random(object.PartBytes + 5000)
+	for protocol, fake := range fakes {
+		t.Run(protocol, func(t *testing.T) {
+			server, uploads := fake(t), 0
+			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
+				if strings.HasPrefix(r.URL.Path, "/upload/") { // gs, which says no length; any part will do
+					uploads++
+				}
+				if uploads == 2 || r.ContentLength >= 5000 && r.ContentLength < object.PartBytes {
+					return objecttest.Fault{Status: http.StatusForbidden, Code: "dead"} // which is not tried again
+				}
+				return objecttest.Fault{}
+			})
+			err := write(object.NewFS(t.Context(), open(t, server.Place("x")), quick), "x/segment/large", content)
+			if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v; want that the store refuses, in a line", err)
+			}
+			for name, got := range server.Objects.Objects() {
+				if !strings.HasPrefix(name, "x/tmp/") {
+					t.Errorf("%s has %d of %d bytes", name, len(got), len(content))
+				}
+			}
+		})
+	}
+}
+
 func TestAnotherWritersObjectIsNotTakenForOurs(t *testing.T) {
 	keys(t, objecttest.Key)
 	for protocol, fake := range fakes {
