@@ -31,9 +31,7 @@ func Store(ctx context.Context, in Published, dir string, cfg CheckpointConfig) 
 		b := &checkpointBench{ctx: ctx, fs: in, dir: path.Join(dir, fmt.Sprintf("kintsugi-bench-%d-%d", os.Getpid(), time.Now().UnixNano()))}
 		defer func() {
 			for _, name := range []string{"restored", "saved"} {
-				for _, folder := range []string{"line", "manifest", "segment", "shard", "tmp"} {
-					err = errors.Join(err, b.empty(path.Join(name, folder)))
-				}
+				err = errors.Join(err, ckpt.Erase(b.fs, path.Join(b.dir, name)))
 			}
 			err = errors.Join(err, b.empty("plain"), b.empty("small"))
 		}()
