@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench/internal/process"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
@@ -238,7 +240,7 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, faults []string) (
 		if k.kept, k.touched, err = Survivors(dir); err != nil {
 			return err
 		}
-		k.bits, k.damaged, err = process.LastSaved(ctx, dir)
+		k.bits, k.damaged, err = process.LastSaved(ctx, vfs.OS{}, filepath.Join(dir, process.Checkpoints))
 		return err
 	})
 	if err != nil && ctx.Err() != nil {

@@ -29,19 +29,32 @@ type Training struct {
 	loses                   bool // a fault also takes what is outside the process
 	partial                 bool // a shard may come back older than the others
 	other                   bool // when the run is resumed, something changes that its parameters depend on
+	exact                   bool // only what leaves the parameters as they are is drawn
 }
 
-// Draw draws run number n with a seed. The result depends on nothing else. If there are arguments of
-// a program, its model is trained in place of a built-in one.
-func Draw(seed uint64, n int, program ...string) *Training {
-	rng := rand.New(rand.NewPCG(seed, uint64(n)))
-	d := &Training{Program: program, servers: oneOf(rng, 1, 2, 2, 3, 4), workers: oneOf(rng, 1, 2, 3, 4, 6)}
+// Space is what settings and faults are drawn from.
+type Space struct {
+	Seed uint64
+
+	// Exact leaves out what the parameters depend on other than by the settings: each step counts
+	// one gradient of every worker, gradients are sent as they are, and a shard never comes back
+	// older than the others. Such a run must end with the parameters of the undisturbed one, unless
+	// a worker is away for so long that steps do without it.
+	Exact bool
+
+	Program []string // arguments of the program whose model is trained; empty: models are drawn too
+}
+
+// Draw draws run number n. The result depends on nothing else.
+func (s Space) Draw(n int) *Training {
+	rng := rand.New(rand.NewPCG(s.Seed, uint64(n)))
+	d := &Training{Program: s.Program, exact: s.Exact, servers: oneOf(rng, 1, 2, 2, 3, 4), workers: oneOf(rng, 1, 2, 3, 4, 6)}
 	model := oneOf(rng, "mlr", "mlp", "mlp", "lenet", "charlm", "mf")
 	d.steps = oneOf(rng, 80, 150, 300)
 	if model == "charlm" {
 		d.steps = oneOf(rng, 30, 60)
 	}
-	if len(program) > 0 {
+	if len(d.Program) > 0 {
 		model = ""
 	} else {
 		d.set("model", model)
@@ -92,7 +105,7 @@ func (d *Training) drawResumed(rng *rand.Rand, model string) {
 	set := func(name, value string) { d.Resumed = append(d.Resumed, "--"+name, value) }
 	servers, workers := oneOf(rng, 1, 2, 2, 3, 4), d.workers
 	recovery := oneOf(rng, "gold", "gold", "auto", "chain", "chain:next", "chain:paper,20", "checkpoint", "scar", "scar:adaptive", "stateless")
-	if !hasChain(recovery, servers) {
+	if !hasChain(recovery, servers) || d.exact && restoresPart(recovery) {
 		recovery = "gold"
 	}
 	set("servers", strconv.Itoa(servers))
@@ -102,7 +115,7 @@ func (d *Training) drawResumed(rng *rand.Rand, model string) {
 	set("checkpoint-every", oneOf(rng, "10", "37", "50", "auto"))
 	d.partial = d.partial || restoresPart(recovery)
 	codec, pull := oneOf(rng, "fp32", "bf16", "int8", "topk:0.05", "powersgd:2"), oneOf(rng, "fp32", "bf16", "delta")
-	if more := oneOf(rng, 2, 3, 5); rng.IntN(3) == 0 {
+	if more := oneOf(rng, 2, 3, 5); rng.IntN(3) == 0 && !d.exact {
 		d.other, workers = true, more
 		set("workers", strconv.Itoa(workers))
 		if set("pull", pull); model != "mf" {
@@ -132,7 +145,7 @@ func (d *Training) drawMore(rng *rand.Rand) {
 			d.set("replicas", "3")
 		}
 	default:
-		if d.replicas == 0 { // it restores shards that are lost with their one replica
+		if d.replicas == 0 && !d.exact { // it restores shards that are lost with their one replica
 			i := slices.Index(d.Settings, "--recovery")
 			d.recovery, d.Settings[i+1] = "scar", "scar:"+form
 		}
@@ -147,13 +160,16 @@ func (d *Training) set(name, value string) { d.Settings = append(d.Settings, "--
 // drawSteps draws which gradients count, how they travel, and what is done with them.
 func (d *Training) drawSteps(rng *rand.Rand, model string) {
 	consistency := oneOf(rng, "bsp", "bsp", "bsp", "bsp", "backup:1", "async", "ssp:2", "rennala:2", "dbw", "bdbw", "adasync")
-	if consistency == "backup:1" && d.workers == 1 {
-		consistency = "bsp" // nobody would be left to wait for
+	if d.exact || consistency == "backup:1" && d.workers == 1 { // nobody would be left to wait for
+		consistency = "bsp"
 	}
 	d.paths = model != "" && model != "mf" && model != "charlm" // these have rules of their own, and so may a program
 	d.synchronous, d.late = consistency == "bsp", consistency == "async" || consistency == "ssp:2"
 	d.set("consistency", consistency)
 	codec := oneOf(rng, "fp32", "fp32", "fp32", "fp32+auto", "bf16", "fp16", "int8", "int8:stochastic", "int8+s2", "sign", "topk:0.05", "powersgd:2")
+	if d.exact && codec != "fp32+auto" {
+		codec = "fp32"
+	}
 	if model != "mf" { // its gradients are a few rows, and have a codec of their own
 		d.lossy = codec != "fp32" && codec != "fp32+auto"
 		if model == "" && codec == "fp32+auto" {
@@ -178,7 +194,7 @@ func (d *Training) drawSteps(rng *rand.Rand, model string) {
 
 func (d *Training) drawRecovery(rng *rand.Rand) {
 	d.recovery = oneOf(rng, "gold", "gold", "gold", "auto", "chain", "chain:next", "chain:paper,20", "checkpoint", "scar", "stateless")
-	if !hasChain(d.recovery, d.servers) {
+	if !hasChain(d.recovery, d.servers) || d.exact && restoresPart(d.recovery) {
 		d.recovery = "gold"
 	}
 	d.set("recovery", d.recovery)

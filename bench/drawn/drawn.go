@@ -3,14 +3,17 @@
 // resumed. For half of these, servers and recovery are drawn anew then. The claim that could be
 // false: each makes all its steps, its checkpoint is whole, and it keeps what its own settings
 // promise. In particular it ends with the parameters of the undisturbed run, to the last bit, if
-// every step has counted the same gradients.
+// every step has counted the same gradients. Few runs that are drawn from everything must, so that
+// there is a space in which almost all do.
 package drawn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,16 +22,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench/internal/process"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
 // Config configures Run.
 type Config struct {
+	Space
 	Runs     int
 	From     int // number of the first run
-	Seed     uint64
 	Binary   string
-	Program  []string // arguments of the program whose model is trained; empty: models are drawn too
+	TLS      string // folder of certificates with which the processes of runs prove who they are; empty: they do not
+	Store    Store  // nil: checkpoints are kept in the folders of runs
 	Progress io.Writer
+}
+
+// Store opens a part of a store of checkpoints, such as a bucket, in which runs get a folder each.
+// Flag is its name as --store takes it. It can be used until ctx ends.
+type Store func(ctx context.Context, part string) (at Place, err error)
+
+// Place is a folder in a store.
+type Place struct {
+	Flag string
+	FS   vfs.FS
+	Dir  string
 }
 
 // Row is one run.
@@ -82,19 +99,27 @@ func Run(ctx context.Context, cfg Config) ([]Row, error) {
 
 // one makes run number n, and the undisturbed run if it must have the same parameters.
 func (cfg *Config) one(ctx context.Context, n int) (row Row, err error) {
-	d := Draw(cfg.Seed, n, cfg.Program...)
+	d := cfg.Draw(n)
 	dir, err := os.MkdirTemp("", "kintsugi-drawn-")
 	if err != nil {
 		return row, err
 	}
+	r := &runs{cfg: cfg, dir: dir}
+	if cfg.Store != nil {
+		at, err := cfg.Store(context.WithoutCancel(ctx), filepath.Base(dir)) // it is tidied after an interrupt too
+		if err != nil {
+			return row, err
+		}
+		r.at = &at
+	}
 	defer func() {
 		if len(row.Broken) == 0 {
-			_ = os.RemoveAll(dir)
+			err = errors.Join(err, r.erase())
 		}
 	}()
 	row = Row{Name: "drawn", Seed: cfg.Seed, Number: n, Flags: d.String(), Kept: dir, Longest: record.Unknown(), Interrupted: record.Unknown()}
 	var got result
-	if got, row.Broken, err = cfg.run(ctx, filepath.Join(dir, "run"), d); err != nil || len(row.Broken) > 0 {
+	if got, row.Broken, err = r.run(ctx, "run", d); err != nil || len(row.Broken) > 0 {
 		return row, err
 	}
 	if got.interrupted {
@@ -109,7 +134,7 @@ func (cfg *Config) one(ctx context.Context, n int) (row Row, err error) {
 	row.Broken = d.broken(got)
 	if d.repeats(got) {
 		calm := &Training{Settings: d.Settings, Program: d.Program, steps: d.steps}
-		was, broken, err := cfg.run(ctx, filepath.Join(dir, "calm"), calm)
+		was, broken, err := r.run(ctx, "calm", calm)
 		if err != nil {
 			return row, err
 		}
@@ -169,11 +194,45 @@ func (d *Training) repeats(got result) bool {
 	return d.synchronous && whole && !(d.lossy && (s.ResidualsLost > 0 || got.interrupted))
 }
 
-// run makes a run in a folder. Broken says in which way it did not end in order.
-func (cfg *Config) run(ctx context.Context, out string, d *Training) (got result, broken []string, err error) {
+// runs are the run that is drawn and the undisturbed one, with a folder each.
+type runs struct {
+	cfg   *Config
+	dir   string
+	at    *Place // of the folders of their checkpoints; nil: these are in their own folders
+	names []string
+}
+
+// erase removes what they have written.
+func (r *runs) erase() (err error) {
+	for _, name := range r.names {
+		fs, at := r.checkpoints(name)
+		err = errors.Join(err, ckpt.Erase(fs, at))
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+// checkpoints returns where the checkpoints of a run are.
+func (r *runs) checkpoints(name string) (fs vfs.FS, at string) {
+	if r.at != nil {
+		return r.at.FS, path.Join(r.at.Dir, name)
+	}
+	return vfs.OS{}, filepath.Join(r.dir, name, process.Checkpoints)
+}
+
+// run makes a run in the folder of a name. Broken says in which way it did not end in order.
+func (r *runs) run(ctx context.Context, name string, d *Training) (got result, broken []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, process.StuckAfter, process.ErrStuck)
 	defer cancel()
-	flags := append([]string{"--eval-every", "1000000"}, d.Args()...)
+	r.names = append(r.names, name)
+	cfg, out := r.cfg, filepath.Join(r.dir, name)
+	flags := []string{"--eval-every", "1000000"}
+	if r.at != nil {
+		flags = append(flags, "--store", r.at.Flag)
+	}
+	if cfg.TLS != "" {
+		flags = append(flags, "--tls", cfg.TLS)
+	}
+	flags = append(flags, d.Args()...)
 	c, err := process.StartTrain(cfg.Binary, out, flags)
 	if err != nil {
 		return got, nil, err
@@ -212,6 +271,7 @@ func (cfg *Config) run(ctx context.Context, out string, d *Training) (got result
 	if got.crashes, err = record.Crashes(out); err != nil {
 		return got, nil, err
 	}
-	got.bits, got.damaged, err = process.LastSaved(ctx, out)
+	fs, at := r.checkpoints(name)
+	got.bits, got.damaged, err = process.LastSaved(ctx, fs, at)
 	return got, nil, err
 }

@@ -16,8 +16,8 @@ import (
 func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 	var drawn []string
 	for n := range 1000 {
-		d := Draw(1, n)
-		if !reflect.DeepEqual(d, Draw(1, n)) {
+		d := Space{Seed: 1}.Draw(n)
+		if !reflect.DeepEqual(d, Space{Seed: 1}.Draw(n)) {
 			t.Fatalf("run %d is once this and once another: %s", n, d)
 		}
 		faults, err := launch.ParseFaults(d.Faults)
@@ -65,6 +65,34 @@ func TestFaultsOfEveryKindAreDrawn(t *testing.T) {
 		if !slices.Contains(drawn, w) {
 			t.Errorf("never drawn: %s", w)
 		}
+	}
+}
+
+// Of an exact space, every run that has counted all gradients must have the parameters of the
+// undisturbed one, also if it was killed as a whole and went on with what is drawn for that. So
+// nothing is drawn of which that does not hold.
+func TestExactRunsMustRepeat(t *testing.T) {
+	resumed, different := 0, 0
+	for n := range 1000 {
+		s := Space{Seed: 1, Exact: true}
+		if n%2 == 1 {
+			s.Program = []string{"python3", "train.py"}
+		}
+		d := s.Draw(n)
+		got := result{interrupted: d.Interrupt > 0, resumed: len(d.Resumed) > 0}
+		got.summary.UsefulGradients, got.summary.ResidualsLost = uint64(d.steps*d.workers), 1
+		if !d.repeats(got) {
+			t.Errorf("run %d need not repeat: %s", n, d)
+		}
+		if got.resumed {
+			resumed++
+		}
+		if d.String() != (Space{Seed: 1, Program: s.Program}).Draw(n).String() {
+			different++
+		}
+	}
+	if resumed < 50 || different < 500 {
+		t.Errorf("%d runs are resumed, and %d are not what they are in a space that is not exact", resumed, different)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/crc64"
-	"path/filepath"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
@@ -12,10 +11,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// LastSaved returns a checksum over all bits of the parameters in the newest checkpoint of a run's
-// folder, and the number of damaged places in its checkpoints.
-func LastSaved(ctx context.Context, dir string) (bits string, damaged int, err error) {
-	fs, at := vfs.OS{}, filepath.Join(dir, "checkpoints")
+// Checkpoints is the folder of a run's checkpoints in the run's own folder.
+const Checkpoints = "checkpoints"
+
+// LastSaved returns a checksum over all bits of the parameters in the newest checkpoint of a place,
+// and the number of damaged places in all of its checkpoints.
+func LastSaved(ctx context.Context, fs vfs.FS, at string) (bits string, damaged int, err error) {
 	report, err := ckpt.Verify(ctx, fs, at, nil)
 	if err != nil {
 		return "", 0, err

@@ -17,8 +17,8 @@ import (
 // A run that train refuses shows nothing.
 func TestTrainTakesWhateverIsDrawn(t *testing.T) {
 	inputs := make(map[string]string) // by model; with one, Describe need not open the data
-	for n := range 2000 {
-		d := drawn.Draw(1, n)
+	for n := range 3000 {
+		d := drawn.Space{Seed: 1, Exact: n >= 2000}.Draw(n)
 		x := &train.Training{}
 		err := taken(x, d.Args(), func() { x.Input = inputs[x.Model] })
 		if inputs[x.Model] = x.Input; err != nil {
@@ -48,8 +48,8 @@ func TestTrainTakesAProgramWithWhateverIsDrawn(t *testing.T) {
 	if err := os.WriteFile(path, []byte(content.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for n := range 2000 {
-		d := drawn.Draw(1, n, "python3", "train.py", "--model", "lenet")
+	for n := range 3000 {
+		d := drawn.Space{Seed: 1, Exact: n >= 2000, Program: []string{"python3", "train.py", "--model", "lenet"}}.Draw(n)
 		x := &train.Training{}
 		known := func() { x.Described, x.Program = path, d.Program }
 		if err := taken(x, d.Args(), known); err != nil {
