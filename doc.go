@@ -46,7 +46,7 @@
 //	ticket        what the control plane knows of a received push: no floats of the model
 //	commit        the conductor's decision which pushes make a step
 //	stable        a step is applied on the whole chain of one shard
-//	released      a step is stable on every shard; only then may its version be read
+//	released      a step is stable on every shard; only then may its version be used
 //	snapshot      a consistent copy in memory
 //	checkpoint    a snapshot, or part of one, made durable and published
 //	manifest      the file that names a checkpoint's chunks

@@ -23,7 +23,8 @@
 //     thrown away. Nobody sees it before that.
 //  5. stable: the shard tells the conductor, and sends the by-products of the step.
 //  6. released: every shard is stable. Only then may the version be read, published and saved; only
-//     then is the memory of its pushes freed; and only then is the next step decided.
+//     then is the memory of its pushes freed; and only then is the next step decided. A worker
+//     that waits for this word may be sent the version when it is applied (offer, in versions).
 //
 // # What survives a failure
 //

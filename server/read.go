@@ -10,9 +10,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// Read answers each request with the frames of one released version, as soon as one is new enough.
-// The frames are the memory of the version itself. It stays pinned until gRPC has written them or,
-// if the reader reads them in shared memory, until the reader has finished.
+// Read answers each request with the frames of one released version, as soon as one is new enough,
+// or of the next one before it is released, if the reader asks for that. The frames are the memory
+// of the version itself. It stays pinned until gRPC has written them or, if the reader reads them in
+// shared memory, until the reader has finished.
 func (s *Server) Read(stream *transport.ReadServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 // match its checksum.
 func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) (done func(), err error) {
 	done = func() {}
-	x, changed := r.versions.pin(req.AtLeast)
+	x, changed := r.versions.pinFor(req)
 	for x == nil {
 		select {
 		case <-changed:
@@ -62,7 +63,7 @@ func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest
 		case <-stream.Context().Done():
 			return done, stream.Context().Err()
 		}
-		x, changed = r.versions.pin(req.AtLeast)
+		x, changed = r.versions.pinFor(req)
 	}
 	done = func() { r.versions.unpin(x) }
 	lent := false

@@ -355,6 +355,9 @@ func (r *replica) perform() {
 	if ready.Overturned {
 		r.overturn()
 	}
+	if ready.Withdraw {
+		r.versions.withdraw()
+	}
 	for _, p := range ready.Free {
 		if h := r.held[p]; h != nil && h.landed && r.idle() && len(r.spare) < 2*r.cfg.Slots {
 			h.forget()
@@ -369,6 +372,9 @@ func (r *replica) perform() {
 	if ready.Publish != nil {
 		r.versions.publish(nil)
 		r.cfg.Enter(Publishing)
+	}
+	if ready.Offer {
+		r.versions.offer()
 	}
 	if ready.Foreseen != nil {
 		r.foresee(*ready.Foreseen)

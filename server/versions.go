@@ -80,10 +80,11 @@ type versions struct {
 	previous *version   // nil: none, or not kept
 	current  *version   // released
 	next     *version   // applied and not released; nil: none
+	early    *version   // next, once readers who ask for it may have it; nil: they may not
 	waiting  []*version // candidates for the first version of a line whose first step is not known yet; current is nil then
 	free     []*version
 	made     int           // buffers made so far; some may have been left to the garbage collector
-	changed  chan struct{} // closed when current changes
+	changed  chan struct{} // closed when current or early changes
 
 	epoch   uint64            // of the versions that follow from one another by steps; see holding
 	outside map[*byte]holding // by its first byte, what an array outside the process holds
@@ -230,6 +231,31 @@ func (v *versions) applied(x *version) {
 	v.next = x
 }
 
+// offer lets readers have the next version before it is released, if they ask for that. If they may
+// want only what has changed, and it is not known yet what that is, they wait.
+func (v *versions) offer() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.marks && len(v.next.marks.since) == 0 {
+		return
+	}
+	v.early = v.next
+	v.change()
+}
+
+// withdraw ends an offer. Readers who have the version may go on.
+func (v *versions) withdraw() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.early = nil
+}
+
+// change wakes the readers that wait. The caller has locked mu.
+func (v *versions) change() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
 // discard gives back a version that was not written to the end.
 func (v *versions) discard(x *version) {
 	v.mu.Lock()
@@ -245,7 +271,7 @@ func (v *versions) publish(x *version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if x == nil {
-		x, v.next = v.next, nil
+		x, v.next, v.early = v.next, nil, nil
 		v.know(x)
 	} else {
 		v.newEpoch()
@@ -257,8 +283,7 @@ func (v *versions) publish(x *version) {
 		v.retire(v.current)
 	}
 	v.current = x
-	close(v.changed)
-	v.changed = make(chan struct{})
+	v.change()
 }
 
 // install makes x, which a replica was sent, the current version. A version that was applied beyond
@@ -300,7 +325,7 @@ func (v *versions) wait() {
 		}
 	}
 	v.retire(v.previous)
-	v.previous, v.current, v.next = nil, nil, nil
+	v.previous, v.current, v.next, v.early = nil, nil, nil, nil
 }
 
 // released gives up the waiting versions but the first, which is the one that was released.
@@ -340,10 +365,23 @@ func (v *versions) retire(x *version) {
 	if x == nil {
 		return
 	}
-	x.live = false
+	if x.live = false; v.early == x {
+		v.early = nil
+	}
 	if x.pins == 0 {
 		v.free = append(v.free, x)
 	}
+}
+
+// pinFor returns a version, pinned, that answers a request; or nil, as pin does.
+func (v *versions) pinFor(req transport.ReadRequest) (*version, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if x := v.early; req.Unreleased && x != nil && x.step == req.AtLeast {
+		x.pins++
+		return x, nil
+	}
+	return v.pinCurrent(req.AtLeast)
 }
 
 // pin returns the current version, pinned, if it is of step atLeast or later. Otherwise it returns
@@ -351,6 +389,11 @@ func (v *versions) retire(x *version) {
 func (v *versions) pin(atLeast kintsugi.Step) (*version, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.pinCurrent(atLeast)
+}
+
+// pinCurrent is pin for a caller that has locked mu.
+func (v *versions) pinCurrent(atLeast kintsugi.Step) (*version, <-chan struct{}) {
 	if v.current == nil || v.current.step < atLeast {
 		return nil, v.changed
 	}

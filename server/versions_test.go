@@ -95,6 +95,71 @@ func TestAnAppliedVersionIsNotReadable(t *testing.T) {
 	}
 }
 
+// A version that is offered is for readers that name it, until it is withdrawn or another one has
+// taken its place.
+func TestAnOfferedVersionIsForThoseWhoAskForIt(t *testing.T) {
+	v := newTestVersions(t)
+	first(v)
+	ask := func(atLeast kintsugi.Step, unreleased bool) (*version, <-chan struct{}) {
+		return v.pinFor(transport.ReadRequest{AtLeast: atLeast, Unreleased: unreleased})
+	}
+	_, changed := ask(1, true)
+	x := v.take(1)
+	v.applied(x)
+	if got, _ := ask(1, true); got != nil {
+		t.Error("version 1 is sent before it is offered")
+	}
+	v.offer()
+	<-changed
+	if got, _ := ask(1, false); got != nil {
+		t.Error("version 1 is sent to somebody who wants a released one")
+	}
+	if got, _ := v.pin(1); got != nil {
+		t.Error("version 1 is saved before it is released")
+	}
+	if got, _ := ask(0, true); got != v.current {
+		t.Error("version 1 is sent to somebody whom version 0 is enough for")
+	}
+	if got, _ := ask(1, true); got != x {
+		t.Error("version 1 is not sent to somebody who asks for it")
+	}
+	v.withdraw()
+	if got, _ := ask(1, true); got != nil {
+		t.Error("version 1 is sent after it was withdrawn")
+	}
+	v.offer()
+	y := v.take(1)
+	if v.applied(y); x.live || x.pins != 1 || slices.Contains(v.free, x) {
+		t.Error("the first try at version 1 is given up while somebody reads it")
+	}
+	if got, _ := ask(1, true); got != nil {
+		t.Error("the first try at version 1 is sent, or the second before it is offered")
+	}
+	v.publish(nil)
+	if got, _ := ask(1, true); got != y {
+		t.Error("the second try at version 1 is released and not sent")
+	}
+}
+
+// Readers who may want what has changed are sent a version early only if that is known.
+func TestAVersionWithoutMarksIsNotOffered(t *testing.T) {
+	for _, marked := range []bool{false, true} {
+		v := newTestVersions(t)
+		v.marks = true
+		first(v)
+		x := v.take(1)
+		if marked {
+			v.mark(x, v.current)
+		}
+		v.applied(x)
+		v.offer()
+		got, _ := v.pinFor(transport.ReadRequest{AtLeast: 1, Form: transport.ReadChanges, Unreleased: true})
+		if (got == x) != marked {
+			t.Errorf("with marks %v, a reader gets %v", marked, got)
+		}
+	}
+}
+
 // A step that is applied again, because another decision replaced the first, takes the first one's
 // place.
 func TestASecondTryReplacesTheFirst(t *testing.T) {
@@ -131,6 +196,11 @@ func TestNoBufferIsLost(t *testing.T) {
 			switch rng.IntN(8) {
 			case 0, 1:
 				v.applied(next(step + 1))
+				if rng.IntN(2) == 0 {
+					v.offer()
+					x, _ := v.pinFor(transport.ReadRequest{AtLeast: step + 1, Unreleased: true})
+					read, values[x] = append(read, x), x.params[0]
+				}
 				if rng.IntN(4) == 0 { // decided anew
 					v.applied(next(step + 1))
 				}

@@ -26,6 +26,10 @@
 // gradient, a worker needs no permission beyond the answers that it waits for anyway: to its hello,
 // or to its push. A conductor that wants to hold a worker back does not answer.
 //
+// With Pace.Prefetch, a worker needs the version after its own in any case. It asks for that version
+// when it sends its ticket, may get it before it is released, and uses it when the conductor has said
+// that it is.
+//
 // # Overlap of computing and sending
 //
 // Config.Layers connects Gradient with the network. Frames of a large gradient are sent as their

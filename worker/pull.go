@@ -168,16 +168,17 @@ func each[T any](list []T, atOnce bool, f func(i int, x T) error) error {
 
 // read reads one version of at least atLeast, the same from all shards, into params.
 func read(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
-	if err := ask(from, params, atLeast); err != nil {
+	if err := ask(from, params, atLeast, false); err != nil {
 		return 0, err
 	}
 	return land(from, params, atLeast)
 }
 
 // ask requests a version of at least atLeast from every shard. land must be called next, with the
-// same params.
-func ask(from []*source, params []float32, atLeast kintsugi.Step) error {
-	return each(from, false, func(_ int, x *source) error { return x.ask(params, atLeast) })
+// same params. With unreleased, version atLeast itself may come before it is released: the caller
+// uses it when the conductor has said that it is.
+func ask(from []*source, params []float32, atLeast kintsugi.Step, unreleased bool) error {
+	return each(from, false, func(_ int, x *source) error { return x.ask(params, atLeast, unreleased) })
 }
 
 // land receives the answers into params. It repeats requests until all shards have answered with
@@ -191,7 +192,7 @@ func land(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Ste
 				return nil
 			}
 			if !asked {
-				if err := x.ask(params, atLeast); err != nil {
+				if err := x.ask(params, atLeast, false); err != nil {
 					return err
 				}
 			}
@@ -227,8 +228,8 @@ func (x *source) values() int {
 }
 
 // ask requests a version of at least atLeast from the shard, to be received into params.
-func (x *source) ask(params []float32, atLeast kintsugi.Step) error {
-	q := transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast}
+func (x *source) ask(params []float32, atLeast kintsugi.Step, unreleased bool) error {
+	q := transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast, Unreleased: unreleased}
 	x.changes = false
 	switch x.pull {
 	case PullBF16:

@@ -101,7 +101,7 @@ func TestChangedValuesAreSet(t *testing.T) {
 		x := source{layout: l, line: 1, chunks: all, frames: transport.Frames(l, all), read: read, pull: PullDelta, device: kernels.Host, holds: map[*float32]kintsugi.Step{}}
 		turn := func(frames ...*transport.Frame) (kintsugi.Step, error) {
 			server.next <- frames
-			if err := x.ask(params, 0); err != nil {
+			if err := x.ask(params, 0, false); err != nil {
 				return 0, err
 			}
 			return x.land(params)

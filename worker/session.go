@@ -298,13 +298,16 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 // fate of the push, and returns the version that params then hold. If the push was counted, that
 // version includes it. With early, some of the parameters may still be under way when prefetch
 // returns: see session.arriving.
+//
+// The answer may come before it is released. It is the next version then, and the conductor says
+// what became of a push on this one when the next one is released, or later.
 func (s *session) prefetch(version kintsugi.Step, params []float32, early bool) (kintsugi.Step, error) {
 	if err := s.arrived(); err != nil {
 		return 0, err
 	}
 	s.cfg.Enter(Pulling)
 	from := s.sources()
-	if err := ask(from, params, version+1); err != nil {
+	if err := ask(from, params, version+1, true); err != nil {
 		return 0, s.cause(err)
 	}
 	l, err := s.await(1)

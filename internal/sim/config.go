@@ -104,6 +104,8 @@ const (
 	onlyNewest           // a commit names only the newest counted push of a worker
 	quietFlow            // that a gradient goes out while it is computed is not noted
 	noView               // a worker does not say which view it is in when it joins
+	staleOffer           // a version is still offered when a new conductor may replace it
+	hastyReader          // a worker uses a version before it has heard that it is released
 	keptHalf             // what a gradient that is given up half way has taken of the residual does not come back
 )
 

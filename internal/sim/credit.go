@@ -106,11 +106,12 @@ func (s *session) after(id kintsugi.PushID) {
 		switch {
 		case ahead == 0 || !settled:
 		case ahead >= s.newest:
+			s.sees(ahead)
 			s.turn(ahead)
 		default:
 			s.read(s.newest, s.turn)
 		}
 	}
-	s.read(id.Version+1, func(v kintsugi.Step) { ahead = v; goOn() })
+	s.readAhead(id.Version+1, func(v kintsugi.Step) { ahead = v; goOn() })
 	s.await(1, func() { settled = true; goOn() })
 }

@@ -374,7 +374,7 @@ func (s *session) sendTicket() {
 	}
 	if s.c.cfg.prefetches() {
 		s.prefetch = true
-		s.read(s.push.Version+1, func(v kintsugi.Step) {
+		s.readAhead(s.push.Version+1, func(v kintsugi.Step) {
 			s.prefetch, s.ahead = false, &v
 			s.goOn()
 		})
@@ -406,6 +406,7 @@ func (s *session) goOn() {
 	case s.prefetch:
 	case s.ahead != nil && *s.ahead >= o.step:
 		s.awaiting = false
+		s.sees(*s.ahead)
 		s.turn(*s.ahead)
 	default:
 		s.awaiting = false
@@ -445,25 +446,48 @@ func (s *session) throwAway(id kintsugi.PushID) {
 type reading struct {
 	since   time.Duration
 	atLeast kintsugi.Step
+	ahead   bool // the version need not be released yet: whoever uses it checks that
 	have    []kintsugi.Step
 	left    []int // by shard: number of frames of the current answer that are missing
 	then    func(kintsugi.Step)
 }
 
 func (s *session) read(atLeast kintsugi.Step, then func(kintsugi.Step)) {
+	s.prepare(atLeast, then)
+	s.askAll()
+}
+
+func (s *session) prepare(atLeast kintsugi.Step, then func(kintsugi.Step)) {
 	s.reading = &reading{
 		since: s.c.now, atLeast: atLeast, then: then,
 		have: make([]kintsugi.Step, len(s.reads)), left: make([]int, len(s.reads)),
 	}
+}
+
+func (s *session) askAll() {
 	for i := range s.reads {
 		s.ask(i)
 	}
 }
 
+// readAhead is read for a version that need not be released yet. The caller uses it when it knows that it
+// is.
+func (s *session) readAhead(version kintsugi.Step, then func(kintsugi.Step)) {
+	s.prepare(version, then)
+	s.reading.ahead = true
+	s.askAll()
+}
+
+// sees checks and records a version that the worker is about to use, and has read last.
+func (s *session) sees(version kintsugi.Step) {
+	s.c.checkRead(s.h, s.line, version)
+	s.c.cfg.watch.pulled(s, version)
+}
+
 func (s *session) ask(i int) {
 	if e := s.reads[i]; e != nil {
 		s.reading.left[i] = int(s.c.shards[i].Hi - s.c.shards[i].Lo)
-		e.send(readRequest{line: s.line, atLeast: s.reading.atLeast})
+		e.send(readRequest{line: s.line, atLeast: s.reading.atLeast, unreleased: s.reading.ahead})
 	}
 }
 
@@ -498,8 +522,9 @@ func (s *session) arrived(i int, f *answerFrame) {
 	}
 	if whole {
 		s.h.away.land(s.h)
-		s.c.checkRead(s.h, line, newest)
-		s.c.cfg.watch.pulled(s, newest)
+		if !r.ahead || s.c.cfg.plant == hastyReader {
+			s.sees(newest)
+		}
 		r.then(newest)
 	}
 }

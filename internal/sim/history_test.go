@@ -84,7 +84,7 @@ func TestWhatWorkersSeeIsInOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg.watch, cfg.killEvery = &watched{}, r.Virtual/4
+			cfg.watch, cfg.killEvery = &watched{}, r.Virtual*3/10
 			if r, err = Run(cfg); err != nil {
 				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
 				continue

@@ -16,6 +16,7 @@ type version struct {
 type versions struct {
 	n             int
 	current, next *version
+	early         *version   // next, once readers who ask for it may have it
 	aside         []*version // the candidates for a line whose first step is not known yet; there is no current version then
 	free          []*version
 	waiting       []reader
@@ -24,8 +25,8 @@ type versions struct {
 
 // reader waits for a version.
 type reader struct {
-	atLeast kintsugi.Step
-	give    func(*version)
+	readRequest
+	give func(*version)
 }
 
 func (v *versions) take(step kintsugi.Step) *version {
@@ -43,18 +44,29 @@ func (v *versions) applied(x *version) {
 	v.next = x
 }
 
-// publish makes the next version the current one, or x if there is no version yet.
-func (v *versions) publish(x *version) {
-	if x == nil {
-		x, v.next = v.next, nil
-	}
-	v.retire(v.current)
-	v.current = x
+// offer lets readers have the next version before it is released, if they ask for that.
+func (v *versions) offer() {
+	v.early = v.next
+	v.serve()
+}
+
+// serve lets the readers that wait look again.
+func (v *versions) serve() {
 	waiting := v.waiting
 	v.waiting = nil
 	for _, r := range waiting {
-		v.read(r.atLeast, r.give)
+		v.read(r.readRequest, r.give)
 	}
+}
+
+// publish makes the next version the current one, or x if there is no version yet.
+func (v *versions) publish(x *version) {
+	if x == nil {
+		x, v.next, v.early = v.next, nil, nil
+	}
+	v.retire(v.current)
+	v.current = x
+	v.serve()
 }
 
 // install makes x, which a replica has received, the current version.
@@ -71,7 +83,7 @@ func (v *versions) wait() {
 			v.aside = append(v.aside, x)
 		}
 	}
-	v.current, v.next, v.waiting = nil, nil, nil
+	v.current, v.next, v.early, v.waiting = nil, nil, nil, nil
 }
 
 // copied stores a copy that a replica has received: it becomes the next version, and the copy
@@ -121,20 +133,26 @@ func (v *versions) retire(x *version) {
 	if x == nil {
 		return
 	}
-	x.live = false
+	if x.live = false; v.early == x {
+		v.early = nil
+	}
 	if x.pins == 0 || v.overwrite {
 		v.free = append(v.free, x)
 	}
 }
 
-// read calls give with the current version, pinned once, as soon as that is at least atLeast.
-func (v *versions) read(atLeast kintsugi.Step, give func(*version)) {
-	if v.current == nil || v.current.step < atLeast {
-		v.waiting = append(v.waiting, reader{atLeast, give})
+// read calls give with a version that answers the request, pinned once, as soon as there is one.
+func (v *versions) read(q readRequest, give func(*version)) {
+	x := v.current
+	if e := v.early; q.unreleased && e != nil && e.step == q.atLeast {
+		x = e
+	}
+	if x == nil || x.step < q.atLeast {
+		v.waiting = append(v.waiting, reader{q, give})
 		return
 	}
-	v.current.pins++
-	give(v.current)
+	x.pins++
+	give(x)
 }
 
 func (v *versions) unpin(x *version) {

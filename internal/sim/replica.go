@@ -22,10 +22,12 @@ type frame struct {
 	damaged bool // its checksum does not match
 }
 
-// readRequest asks for a released version of at least atLeast.
+// readRequest asks for a released version of at least atLeast or, with unreleased, for that one before
+// it is released.
 type readRequest struct {
-	line    kintsugi.Line
-	atLeast kintsugi.Step
+	line       kintsugi.Line
+	atLeast    kintsugi.Step
+	unreleased bool
 }
 
 // answerFrame is one chunk of a version. Its value is in the memory of the version until the frame
@@ -232,6 +234,9 @@ func (r *replica) perform() { r.carryOut(r.core.Ready()) }
 
 // carryOut carries out the effects of the core, in field order.
 func (r *replica) carryOut(ready shard.Ready) {
+	if ready.Withdraw && r.c.cfg.plant != staleOffer {
+		r.versions.early = nil
+	}
 	for _, p := range ready.Free {
 		r.c.checkFree(r, p, ready.Publish)
 		if h := r.held[p]; h != nil && h.landed && !r.applying {
@@ -246,6 +251,9 @@ func (r *replica) carryOut(ready shard.Ready) {
 		r.c.say("%s: version %d of shard %d may be read", r.t.server.name, *ready.Publish, r.id)
 		r.c.checkPublish(r, *ready.Publish)
 		r.versions.publish(nil)
+	}
+	if ready.Offer {
+		r.versions.offer()
 	}
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
@@ -438,7 +446,7 @@ func (r *replica) answer(e *end, q readRequest) {
 		e.close(errOver)
 		return
 	}
-	r.versions.read(q.atLeast, func(x *version) {
+	r.versions.read(q, func(x *version) {
 		for i := range x.values {
 			x.pins++
 			e.send(&answerFrame{line: r.t.view.Line, version: x.step, chunk: r.chunks.Lo + kintsugi.ChunkID(i), r: r, from: x})

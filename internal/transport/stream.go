@@ -99,13 +99,18 @@ type Control struct {
 	Message kintsugi.ControlMessage
 }
 
-// ReadRequest asks a shard for its newest released version, as soon as that is at least AtLeast.
+// ReadRequest asks a shard for its newest released version, as soon as that is at least AtLeast. With
+// Unreleased, version AtLeast itself may come before it is released, once the shard has applied it.
+// The reader must not use it before the conductor of the view has said that it is released, since
+// until then another decision may take its place.
 type ReadRequest struct {
 	Line    kintsugi.Line
 	Shard   kintsugi.ShardID
 	AtLeast kintsugi.Step
 	Form    ReadForm
 	Have    kintsugi.Step // ReadChanges: the version that the reader has, on this line
+
+	Unreleased bool
 }
 
 // ReadForm is the form in which a reader wants a version. The numbers are part of the protocol:
@@ -171,11 +176,11 @@ func controlDecode(m *pb.ControlMessage) (Control, error) {
 }
 
 func readTo(r ReadRequest) *pb.ReadRequest {
-	return &pb.ReadRequest{Line: uint64(r.Line), Shard: uint32(r.Shard), AtLeast: uint64(r.AtLeast), Form: uint32(r.Form), Have: uint64(r.Have)}
+	return &pb.ReadRequest{Line: uint64(r.Line), Shard: uint32(r.Shard), AtLeast: uint64(r.AtLeast), Form: uint32(r.Form), Have: uint64(r.Have), Unreleased: r.Unreleased}
 }
 
 func readFrom(r *pb.ReadRequest) (ReadRequest, error) {
-	q := ReadRequest{Line: kintsugi.Line(r.Line), Shard: kintsugi.ShardID(r.Shard), AtLeast: kintsugi.Step(r.AtLeast), Form: ReadForm(r.Form), Have: kintsugi.Step(r.Have)}
+	q := ReadRequest{Line: kintsugi.Line(r.Line), Shard: kintsugi.ShardID(r.Shard), AtLeast: kintsugi.Step(r.AtLeast), Form: ReadForm(r.Form), Have: kintsugi.Step(r.Have), Unreleased: r.Unreleased}
 	return q, nil
 }
 

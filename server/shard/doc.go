@@ -19,6 +19,8 @@
 //     behind have copies, a version that is due is stable only when the replica after has it. So
 //     the death of a head costs fewer released steps than lie between two copies;
 //   - a replica that may lack released steps becomes no head;
+//   - a version is offered before it is released only if the present conductor has decided its
+//     step, which nobody can then decide anew without a Take that ends the offer;
 //   - a commit that was foreseen counts for nothing until the commit itself has come and is the
 //     same;
 //   - a push that is not countable is refused and freed. So a dead worker's bytes never count, and

@@ -27,9 +27,11 @@ const (
 // order of the fields.
 type Ready struct {
 	Overturned bool                      // throw away what was made of the commit that was foreseen last
+	Withdraw   bool                      // the version that was offered may be replaced: give it to no other reader before it is released
 	Free       []kintsugi.PushID         // drop the bytes of these pushes
 	Adopt      *kintsugi.Step            // what the replica waited with is this version from now on, and may be read
 	Publish    *kintsugi.Step            // this applied version may be read from now on
+	Offer      bool                      // the version that was just applied may be sent to readers who wait until it is released before they use it
 	Foreseen   *kintsugi.Commit          // its chunks may be made as they arrive; nobody may see the result before Apply. It has no fences
 	Apply      *kintsugi.Commit          // start to apply it, using what was made of the foreseen commit; call Applied when done
 	Save       *kintsugi.Step            // save this released version to the checkpoint, in the background
@@ -175,7 +177,7 @@ func (r *Replica) take(m kintsugi.Take) bool {
 		return false
 	}
 	if m.Fence > r.promised {
-		r.promised, r.change = m.Fence, 0
+		r.promised, r.change, r.ready.Withdraw = m.Fence, 0, true
 	}
 	r.down(m)
 	if r.applying && !r.follows {
@@ -278,6 +280,10 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 	}
 	c := *r.open
 	r.open = nil
+	// Its decider is the present conductor, who decides each step once. What an earlier one decided
+	// might be decided anew, and a reader who hears that the step is released would have another
+	// version of it from here.
+	r.ready.Offer = c.Decided == r.promised && !r.follows
 	r.applied = c.Step
 	r.records = append(r.records, c)
 	if len(r.records) > 2 {

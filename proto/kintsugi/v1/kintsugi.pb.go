@@ -2975,8 +2975,11 @@ type ReadRequest struct {
 	// 0: all values as float32; 1: all values as bfloat16; 2: at least the values that differ from those
 	// of version have, in frames of whole chunks as float32 or of named values as sparse32; 3: nothing:
 	// the reader no longer needs the previous answer.
-	Form          uint32 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`
-	Have          uint64 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
+	Form uint32 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`
+	Have uint64 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
+	// Version at_least itself may be the answer before it is released, once this shard has applied it in
+	// the view of the stream. The reader uses it when the conductor has said that it is released.
+	Unreleased    bool `protobuf:"varint,6,opt,name=unreleased,proto3" json:"unreleased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3044,6 +3047,13 @@ func (x *ReadRequest) GetHave() uint64 {
 		return x.Have
 	}
 	return 0
+}
+
+func (x *ReadRequest) GetUnreleased() bool {
+	if x != nil {
+		return x.Unreleased
+	}
+	return false
 }
 
 type WatchRequest struct {
@@ -4214,13 +4224,16 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04Done\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05saved\x18\x03 \x01(\bR\x05saved\"z\n" +
+	"\x05saved\x18\x03 \x01(\bR\x05saved\"\x9a\x01\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x19\n" +
 	"\bat_least\x18\x03 \x01(\x04R\aatLeast\x12\x12\n" +
 	"\x04form\x18\x04 \x01(\rR\x04form\x12\x12\n" +
-	"\x04have\x18\x05 \x01(\x04R\x04have\"8\n" +
+	"\x04have\x18\x05 \x01(\x04R\x04have\x12\x1e\n" +
+	"\n" +
+	"unreleased\x18\x06 \x01(\bR\n" +
+	"unreleased\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\"\x87\x05\n" +
