@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,8 @@ type session struct {
 	round  round
 	out    *outgoing // the push that is being sent while its gradient is computed; nil: none
 
-	arriving *arrival // parameters that have arrived in part; nil: none
+	arriving  *arrival       // parameters that have arrived in part; nil: none
+	receiving sync.WaitGroup // of the goroutine that receives parameters and sets arriving
 }
 
 // round measures what the time of one iteration of the worker is spent on. A ticket ends the round.
@@ -310,22 +312,37 @@ func (s *session) prefetch(version kintsugi.Step, params []float32, early bool) 
 	if err := ask(from, params, version+1, true); err != nil {
 		return 0, s.cause(err)
 	}
+	receive := func() (kintsugi.Step, error) {
+		if early {
+			return s.first(from, params)
+		}
+		return land(from, params, version+1)
+	}
+	if large(from) { // what comes before the version is released need not wait on the way
+		receive = s.meanwhile(receive)
+	}
 	l, err := s.await(1)
 	s.round.lap(&s.round.spans.Wait)
 	if err != nil {
 		return 0, err
 	}
-	var v kintsugi.Step
-	if early {
-		v, err = s.first(from, params)
-	} else {
-		v, err = land(from, params, version+1)
-	}
+	v, err := receive()
 	s.round.lap(&s.round.spans.Pull)
 	if err != nil || v >= l.newest {
 		return v, s.cause(err)
 	}
 	return s.read(params, l.newest)
+}
+
+// meanwhile calls receive in the background and returns a function that waits for its results.
+func (s *session) meanwhile(receive func() (kintsugi.Step, error)) (wait func() (kintsugi.Step, error)) {
+	var v kintsugi.Step
+	var err error
+	s.receiving.Go(func() { v, err = receive() })
+	return func() (kintsugi.Step, error) {
+		s.receiving.Wait()
+		return v, err
+	}
 }
 
 // first reads the first frames of the answers. If they are all of one version, the other frames

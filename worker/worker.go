@@ -326,6 +326,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	mine := false // false until the outage is over: its goroutine uses the parameters and the gradient
 	defer func() {
 		s.close()
+		s.receiving.Wait()
 		_ = s.arriving.wait() // its goroutines write the parameters
 		if s.out != nil {
 			w.dropped(s.out.id) // it was not finished, so no head has all of it
