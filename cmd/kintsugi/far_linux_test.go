@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +16,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-var oneWay = flag.Duration("delay", 5*time.Millisecond, "how long a packet between two hosts of BenchmarkKillsAfar is under way")
+var (
+	oneWay   = flag.Duration("delay", 5*time.Millisecond, "how long a packet between two hosts of BenchmarkKillsAfar is under way")
+	farFlags = flag.String("flags", "", "settings of the run of BenchmarkKillsAfar, such as \"--model cnn --batch 1\"")
+)
 
 // BenchmarkKillsAfar measures how long steps stand still when a server is killed whose host is far
 // from all others, as in another zone, with few servers and with many, and how long a step takes.
@@ -24,7 +29,7 @@ var oneWay = flag.Duration("delay", 5*time.Millisecond, "how long a packet betwe
 func BenchmarkKillsAfar(b *testing.B) {
 	for _, n := range []int{2, 8} {
 		b.Run(fmt.Sprintf("servers=%d", n), func(b *testing.B) {
-			r := startAfar(b, n, *oneWay)
+			r := startAfar(b, n, *oneWay, strings.Fields(*farFlags)...)
 			var stood, step []float64
 			for i := 0; b.Loop(); i++ {
 				stood = append(stood, r.kill(b, i).Seconds())
@@ -64,7 +69,7 @@ type released struct {
 }
 
 // startAfar starts a run on hosts between which a packet takes delay.
-func startAfar(t testing.TB, servers int, delay time.Duration) *afar {
+func startAfar(t testing.TB, servers int, delay time.Duration, settings ...string) *afar {
 	t.Helper()
 	r := &afar{hosts: newHosts(t, 2+servers, delay), steps: make(chan released, 1<<10)}
 	first := r.hosts.list[0]
@@ -73,7 +78,7 @@ func startAfar(t testing.TB, servers int, delay time.Duration) *afar {
 	start := func(h *host, role string, more ...string) func(time.Duration) {
 		args := []string{role, "--etcd", address, "--run", "afar", "--steps", "100000000", "--gradient-time", "10ms",
 			"--workers", "2", "--servers", strconv.Itoa(servers), "--recovery", "chain", "--replicas", "2", "--checkpoint-every", "100000000"}
-		return h.start(t, filepath.Join(dir, fmt.Sprintf("%s-%d.log", role, h.number)), append(args, more...)...)
+		return h.start(t, filepath.Join(dir, fmt.Sprintf("%s-%d.log", role, h.number)), slices.Concat(args, settings, more)...)
 	}
 	store := []string{"--store", filepath.Join(dir, "store")}
 	start(first, "coordinator", store...)
