@@ -160,7 +160,10 @@ func (d *Training) set(name, value string) { d.Settings = append(d.Settings, "--
 // drawSteps draws which gradients count, how they travel, and what is done with them.
 func (d *Training) drawSteps(rng *rand.Rand, model string) {
 	consistency := oneOf(rng, "bsp", "bsp", "bsp", "bsp", "backup:1", "async", "ssp:2", "rennala:2", "dbw", "bdbw", "adasync")
-	if d.exact || consistency == "backup:1" && d.workers == 1 { // nobody would be left to wait for
+	if consistency == "backup:1" && d.workers == 1 { // nobody would be left to wait for
+		consistency = "bsp"
+	}
+	if d.exact {
 		consistency = "bsp"
 	}
 	d.paths = model != "" && model != "mf" && model != "charlm" // these have rules of their own, and so may a program

@@ -38,12 +38,12 @@ type Config struct {
 }
 
 // Store opens a part of a store of checkpoints, such as a bucket, in which runs get a folder each.
-// Flag is its name as --store takes it. It can be used until ctx ends.
+// It can be used until ctx ends.
 type Store func(ctx context.Context, part string) (at Place, err error)
 
-// Place is a folder in a store.
+// Place is a part of a store.
 type Place struct {
-	Flag string
+	Flag string // its name, as --store takes it
 	FS   vfs.FS
 	Dir  string
 }
@@ -207,6 +207,9 @@ func (r *runs) erase() (err error) {
 	for _, name := range r.names {
 		fs, at := r.checkpoints(name)
 		err = errors.Join(err, ckpt.Erase(fs, at))
+	}
+	if r.at != nil && r.at.FS == vfs.FS(vfs.OS{}) { // it has folders, too
+		err = errors.Join(err, os.RemoveAll(r.at.Dir))
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))
 }
