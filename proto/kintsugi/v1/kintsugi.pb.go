@@ -2977,8 +2977,8 @@ type ReadRequest struct {
 	// the reader no longer needs the previous answer.
 	Form uint32 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`
 	Have uint64 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
-	// Version at_least itself may be the answer before it is released, once this shard has applied it in
-	// the view of the stream. The reader uses it when the conductor has said that it is released.
+	// Version at_least itself may be the answer before it is released, once the shard has applied what
+	// its present conductor has decided. The reader uses it when that has said that it is released.
 	Unreleased    bool `protobuf:"varint,6,opt,name=unreleased,proto3" json:"unreleased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
