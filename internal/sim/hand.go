@@ -453,29 +453,21 @@ type reading struct {
 }
 
 func (s *session) read(atLeast kintsugi.Step, then func(kintsugi.Step)) {
-	s.prepare(atLeast, then)
-	s.askAll()
-}
-
-func (s *session) prepare(atLeast kintsugi.Step, then func(kintsugi.Step)) {
-	s.reading = &reading{
-		since: s.c.now, atLeast: atLeast, then: then,
-		have: make([]kintsugi.Step, len(s.reads)), left: make([]int, len(s.reads)),
-	}
-}
-
-func (s *session) askAll() {
-	for i := range s.reads {
-		s.ask(i)
-	}
+	s.begins(&reading{atLeast: atLeast, then: then})
 }
 
 // readAhead is read for a version that need not be released yet. The caller uses it when it knows that it
 // is.
 func (s *session) readAhead(version kintsugi.Step, then func(kintsugi.Step)) {
-	s.prepare(version, then)
-	s.reading.ahead = true
-	s.askAll()
+	s.begins(&reading{atLeast: version, then: then, ahead: true})
+}
+
+func (s *session) begins(r *reading) {
+	r.since, r.have, r.left = s.c.now, make([]kintsugi.Step, len(s.reads)), make([]int, len(s.reads))
+	s.reading = r
+	for i := range s.reads {
+		s.ask(i)
+	}
 }
 
 // sees checks and records a version that the worker is about to use, and has read last.
