@@ -240,7 +240,7 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, faults []string) (
 		if k.kept, k.touched, err = Survivors(dir); err != nil {
 			return err
 		}
-		k.bits, k.damaged, err = process.LastSaved(ctx, vfs.OS{}, filepath.Join(dir, process.Checkpoints))
+		k.bits, k.damaged, err = process.LastSaved(ctx, vfs.OS{}, filepath.Join(dir, record.Checkpoints))
 		return err
 	})
 	if err != nil && ctx.Err() != nil {

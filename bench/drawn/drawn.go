@@ -219,7 +219,7 @@ func (r *runs) checkpoints(name string) (fs vfs.FS, at string) {
 	if r.at != nil {
 		return r.at.FS, path.Join(r.at.Dir, name)
 	}
-	return vfs.OS{}, filepath.Join(r.dir, name, process.Checkpoints)
+	return vfs.OS{}, filepath.Join(r.dir, name, record.Checkpoints)
 }
 
 // run makes a run in the folder of a name. Broken says in which way it did not end in order.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kintsugi-ml/kintsugi/bench/internal/process"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
@@ -48,7 +47,7 @@ func (cfg *Config) watch(ctx context.Context, c Cell, pid int, out string) (most
 		most.servers, most.workers = max(most.servers, now.servers), max(most.workers, now.workers)
 		if since, ok := firstKill(out); forget && ok && time.Since(since) > cfg.Outage/4 {
 			forget = false
-			most.err = removeCheckpoints(filepath.Join(out, process.Checkpoints))
+			most.err = removeCheckpoints(filepath.Join(out, record.Checkpoints))
 		}
 	}
 }

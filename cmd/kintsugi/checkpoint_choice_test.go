@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
@@ -43,7 +44,7 @@ func TestCheckpointsAndTheirMeanAreEvaluated(t *testing.T) {
 	if said := must(t, "checkpoint", "evaluate", dir); said != want {
 		t.Errorf("the last checkpoint: %s, want %s", said, want)
 	}
-	if said := must(t, "checkpoint", "evaluate", filepath.Join(dir, train.CheckpointsDir), "--config", filepath.Join(dir, train.ConfigFile), "--device", "cpu"); said != want {
+	if said := must(t, "checkpoint", "evaluate", filepath.Join(dir, record.Checkpoints), "--config", filepath.Join(dir, train.ConfigFile), "--device", "cpu"); said != want {
 		t.Errorf("the place itself, with settings: %s, want %s", said, want)
 	}
 	at, err := train.OpenCheckpoints(t.Context(), dir, "")
@@ -100,7 +101,7 @@ func TestCheckpointsAndTheirMeanAreEvaluated(t *testing.T) {
 		want string
 	}{
 		{[]string{"evaluate", dir, "--average", "5"}, fmt.Sprintf("has %s whole checkpoints up to step 40: %s; train --checkpoint-keep", n, steps)},
-		{[]string{"evaluate", filepath.Join(dir, train.CheckpointsDir)}, "say with --config which settings it has"},
+		{[]string{"evaluate", filepath.Join(dir, record.Checkpoints)}, "say with --config which settings it has"},
 		{[]string{"export", dir, "--average", "2", "--state", "--out", filepath.Join(out, "no.npz")}, "no mean of the optimizer's state"},
 	} {
 		if r := kin(t, append([]string{"checkpoint"}, m.args...)...); r.status != exitUsage || !strings.Contains(r.stderr, m.want) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
@@ -29,7 +29,7 @@ func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
 	if len(lines) < 3 || !strings.HasPrefix(lines[0], "STEP") || !strings.HasPrefix(lines[1], fmt.Sprintf("%d ", newest)) || newest != 60 {
 		t.Errorf("list says\n%s\nwant the newest step, 60, first", strings.Join(lines, "\n"))
 	}
-	files := tree(t, filepath.Join(dir, train.CheckpointsDir))
+	files := tree(t, filepath.Join(dir, record.Checkpoints))
 	positions := 40
 	if testing.Short() {
 		positions = len(files)
@@ -42,7 +42,7 @@ func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
 		at := (len(whole) - 1) * (i / len(paths)) / max(1, (positions-1)/len(paths)) // places from the first byte to the last
 		damaged[at] ^= 1 << (i % 8)
 		writeFile(t, path, damaged)
-		name, err := filepath.Rel(filepath.Join(dir, train.CheckpointsDir), path)
+		name, err := filepath.Rel(filepath.Join(dir, record.Checkpoints), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
-	if err := os.RemoveAll(filepath.Join(dir, train.CheckpointsDir, "manifest")); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, record.Checkpoints, "manifest")); err != nil {
 		t.Fatal(err)
 	}
 	before := tree(t, dir)
@@ -106,7 +106,7 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 		t.Error("the run has been changed")
 	}
 	elsewhere := newDir(t) // nothing there says which model it is
-	if err := os.CopyFS(elsewhere, os.DirFS(filepath.Join(dir, train.CheckpointsDir))); err != nil {
+	if err := os.CopyFS(elsewhere, os.DirFS(filepath.Join(dir, record.Checkpoints))); err != nil {
 		t.Fatal(err)
 	}
 	if r := kin(t, "checkpoint", "repair", elsewhere); r.status != exitFailed || !strings.Contains(r.stderr, "60] is whole") || !strings.Contains(r.stderr, "repair the folder of the run") {
@@ -126,7 +126,7 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 // manifests stay intact.
 func damage(t *testing.T, dir string, n int) {
 	t.Helper()
-	dir = filepath.Join(dir, train.CheckpointsDir)
+	dir = filepath.Join(dir, record.Checkpoints)
 	names, err := ckpt.List(vfs.OS{}, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -242,24 +242,24 @@ func TestARepairedRunGoesOn(t *testing.T) {
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
 	damage(t, dir, 1)
 	// Every run manifest is damaged too. The model is then known from the settings.
-	manifests, err := filepath.Glob(filepath.Join(dir, train.CheckpointsDir, "manifest", "*"))
+	manifests, err := filepath.Glob(filepath.Join(dir, record.Checkpoints, "manifest", "*"))
 	if err != nil || len(manifests) < 2 {
 		t.Fatal(manifests, err)
 	}
 	for _, path := range manifests {
 		writeFile(t, path, []byte("not what it was"))
 	}
-	files := tree(t, filepath.Join(dir, train.CheckpointsDir))
+	files := tree(t, filepath.Join(dir, record.Checkpoints))
 	before, err := strconv.Atoi(strings.Split(filepath.Base(manifests[len(manifests)-2]), "-")[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := must(t, "checkpoint", "repair", filepath.Join(dir, train.CheckpointsDir))
+	out := must(t, "checkpoint", "repair", filepath.Join(dir, record.Checkpoints))
 	if !strings.Contains(out, "2 lost") || !strings.HasSuffix(out, fmt.Sprintf("the newest whole checkpoint is of step %d\n", before)) {
 		t.Errorf("repair says\n%s", out)
 	}
 	kept := map[string]bool{}
-	for _, text := range tree(t, filepath.Join(dir, train.CheckpointsDir)) {
+	for _, text := range tree(t, filepath.Join(dir, record.Checkpoints)) {
 		kept[text] = true
 	}
 	for path, text := range files {

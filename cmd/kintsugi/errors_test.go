@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata/errors")
@@ -430,9 +430,9 @@ func TestStrangersDoNotDisturbARun(t *testing.T) {
 	}
 	defer lis.Close()
 	address := lis.Addr().String()
-	taken := start(t, append([]string{"server", "--index", "0", "--listen", address, "--store", filepath.Join(dir, train.CheckpointsDir)}, config...)...)
+	taken := start(t, append([]string{"server", "--index", "0", "--listen", address, "--store", filepath.Join(dir, record.Checkpoints)}, config...)...)
 	stranger := start(t, append([]string{"worker", "--index", "1", "--model", "qp:dimension=7"}, config...)...)
-	if r := kin(t, "checkpoint", "repair", filepath.Join(dir, train.CheckpointsDir)); r.status != exitFailed || !strings.Contains(r.stderr, "its run is running") || r.stdout != "" {
+	if r := kin(t, "checkpoint", "repair", filepath.Join(dir, record.Checkpoints)); r.status != exitFailed || !strings.Contains(r.stderr, "its run is running") || r.stdout != "" {
 		t.Errorf("the repair of a run that is running ended with status %d:\n%s%s", r.status, r.stdout, r.stderr)
 	}
 	if r := taken.wait(); r.status != exitFailed || !strings.Contains(r.stderr, address) || !strings.Contains(r.stderr, "address already in use") {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/train"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
@@ -54,7 +54,7 @@ func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
 	}
 	must(t, quadratic(150, "--decay", "constant", "--out", want)...)
 	sameBits(t, dir, want)
-	if _, err := os.Stat(filepath.Join(dir, train.CheckpointsDir)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, record.Checkpoints)); err == nil {
 		t.Error("there is a folder of checkpoints beside the store")
 	}
 	for path, text := range tree(t, dir) {

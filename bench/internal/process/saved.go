@@ -11,9 +11,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// Checkpoints is the folder of a run's checkpoints in the run's own folder.
-const Checkpoints = "checkpoints"
-
 // LastSaved returns a checksum over all bits of the parameters in the newest checkpoint of a place,
 // and the number of damaged places in all of its checkpoints.
 func LastSaved(ctx context.Context, fs vfs.FS, at string) (bits string, damaged int, err error) {

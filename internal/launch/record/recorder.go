@@ -26,6 +26,10 @@ const (
 	ReportFile  = "report.html" // written by package report
 )
 
+// Checkpoints is the name of the folder in a run's folder that has its checkpoints, unless they are in
+// a store.
+const Checkpoints = "checkpoints"
+
 // LogsDir returns the folder for the output of the processes of the run in dir.
 func LogsDir(dir string) string { return filepath.Join(dir, "logs") }
 

@@ -86,7 +86,7 @@ func runOf(path string) string {
 	if job.IsURL(path) || train.Absolute(&path) != nil {
 		return ""
 	}
-	if filepath.Base(path) == train.CheckpointsDir {
+	if filepath.Base(path) == record.Checkpoints {
 		path = filepath.Dir(path)
 	}
 	if _, err := os.Stat(filepath.Join(path, train.ConfigFile)); err != nil {

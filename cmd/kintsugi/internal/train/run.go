@@ -301,9 +301,6 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	return nil
 }
 
-// CheckpointsDir is the folder in a run's folder with its checkpoints.
-const CheckpointsDir = "checkpoints"
-
 // stopCluster ends every process, and kills those that do not end in time.
 func (r *run) stopCluster() {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)

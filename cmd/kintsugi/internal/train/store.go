@@ -14,6 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/cmd/kintsugi/internal/job"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
@@ -23,7 +24,7 @@ import (
 // name.
 func (t *Training) StoreName() (string, error) {
 	if t.Store == "" {
-		return filepath.Join(t.Out, CheckpointsDir), nil
+		return filepath.Join(t.Out, record.Checkpoints), nil
 	}
 	return job.Below(t.Store, filepath.Base(t.Out))
 }
@@ -122,12 +123,12 @@ func OpenCheckpoints(ctx context.Context, path, certs string) (job.Place, error)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return job.Place{}, err
 	}
-	for _, dir := range []string{filepath.Join(path, CheckpointsDir), path} {
+	for _, dir := range []string{filepath.Join(path, record.Checkpoints), path} {
 		for _, part := range ckpt.Folders() { // one is enough: repair makes manifests anew
 			if info, err := os.Stat(filepath.Join(dir, part)); err == nil && info.IsDir() {
 				return job.OpenPlace(ctx, dir, nil)
 			}
 		}
 	}
-	return job.Place{}, fmt.Errorf("%w: %s holds no checkpoints: neither it nor its folder %q has a folder \"manifest\"", kintsugi.ErrUsage, path, CheckpointsDir)
+	return job.Place{}, fmt.Errorf("%w: %s holds no checkpoints: neither it nor its folder %q has a folder \"manifest\"", kintsugi.ErrUsage, path, record.Checkpoints)
 }
