@@ -14,7 +14,7 @@ type (
 	// ConductorMessage goes from the conductor to a worker: Admitted, Released, Refused, Done.
 	ConductorMessage interface{ conductorMessage() }
 
-	// ControlMessage goes from the conductor to a replica of a shard: Take, Adopt, Members, Commit,
+	// ControlMessage goes from the conductor to a replica of a shard: Take, Listen, Adopt, Members, Commit,
 	// Released, Done.
 	ControlMessage interface{ controlMessage() }
 
@@ -45,6 +45,7 @@ func (Refused) conductorMessage()  {}
 func (Done) conductorMessage()     {}
 
 func (Take) controlMessage()     {}
+func (Listen) controlMessage()   {}
 func (Adopt) controlMessage()    {}
 func (Members) controlMessage()  {}
 func (Commit) controlMessage()   {}
@@ -236,6 +237,10 @@ type Take struct {
 	Fence Fence
 }
 
+// Listen asks the replica after the head to send its Stable to the conductor too, and not only to the
+// replica before it. So the conductor need not wait until that one has passed it on.
+type Listen struct{}
+
 // Taken answers Take and Adopt. If Standing is Lost, and in the answer to the Adopt that follows,
 // Saved lists the versions that came back.
 type Taken struct {
@@ -273,7 +278,8 @@ type Adopt struct {
 	Step  Step
 }
 
-// Stable says that the whole chain of a shard has applied a step.
+// Stable says that a replica has applied a step, and so have all replicas behind it, unless Waits is
+// set.
 type Stable struct {
 	Shard    ShardID
 	Fence    Fence // under which the commit was last sent
@@ -283,6 +289,10 @@ type Stable struct {
 	Apply    time.Duration
 	Pushed   uint64 // bytes of gradients received in this view so far
 	Pulled   uint64 // bytes of parameters sent in this view so far
+
+	// Waits says that the replica after the head has not answered yet. The shard is stable as soon as
+	// it has, whether the conductor hears that from it (see Listen) or from the head.
+	Waits bool
 
 	// Publish is how long the shard's head was busy handing versions to readers since its previous
 	// Stable.

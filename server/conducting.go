@@ -96,8 +96,14 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 }
 
 func (c *conducting) run() {
-	for i := range c.shards {
-		c.work.Go(func() { c.hold(kintsugi.ShardID(i)) })
+	for i, chain := range c.view.Chains {
+		id := kintsugi.ShardID(i)
+		c.work.Go(func() {
+			c.hold(id, c.control, func(err error) { c.post(func() { c.telling.broke(id, err) }) })
+		})
+		if len(chain) > 1 && c.cfg.CopyEvery == 0 {
+			c.work.Go(func() { c.hold(id, c.listen, func(error) {}) }) // steps do not need it
+		}
 	}
 	c.work.Go(func() {
 		tick := time.NewTicker(tickEvery)
@@ -212,29 +218,60 @@ func (c *conducting) publish(p conductor.Publication) {
 	})
 }
 
-// hold keeps a control stream to a shard open.
-func (c *conducting) hold(id kintsugi.ShardID) {
+// hold keeps a stream to a replica of a shard open. It calls broke with each error.
+func (c *conducting) hold(id kintsugi.ShardID, stream func(kintsugi.ShardID) error, broke func(error)) {
 	for c.ctx.Err() == nil {
-		if err := c.control(id); err != nil && c.ctx.Err() == nil {
+		if err := stream(id); err != nil && c.ctx.Err() == nil {
 			c.log.Debug("control stream", "shard", id, "err", err)
-			c.post(func() { c.telling.broke(id, err) })
+			broke(err)
 			pause(c.ctx, redialAfter)
 		}
 	}
 }
 
-func (c *conducting) control(id kintsugi.ShardID) error {
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	head := c.view.Head(id)
-	peer, err := transport.Dial(head.Address, transport.DialTLS(c.cfg.TLS, head.Server), transport.DialSizes(c.cfg.sizes()))
+// dial connects to a server.
+func (c *conducting) dial(m kintsugi.Member) (*transport.Peer, error) {
+	peer, err := transport.Dial(m.Address, transport.DialTLS(c.cfg.TLS, m.Server), transport.DialSizes(c.cfg.sizes()))
+	if err == nil && c.cfg.Near {
+		peer.Near()
+	}
+	return peer, err
+}
+
+// listen hears what the replica after the head of a shard answers to it.
+func (c *conducting) listen(id kintsugi.ShardID) error {
+	peer, err := c.dial(c.view.Servers[c.view.Chains[id][1]])
 	if err != nil {
 		return err
 	}
 	defer peer.Close()
-	if c.cfg.Near {
-		peer.Near()
+	stream, err := peer.Control(c.ctx)
+	if err != nil {
+		return err
 	}
+	if err := stream.Send(transport.Control{Shard: id, Message: kintsugi.Listen{}}); err != nil {
+		return err
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if s, ok := m.(kintsugi.Stable); ok && !c.post(func() { c.core.HandleNext(time.Now(), s) }) {
+			return errStopped
+		}
+	}
+}
+
+// control conducts a shard through its head.
+func (c *conducting) control(id kintsugi.ShardID) error {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	peer, err := c.dial(c.view.Head(id))
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
 	stream, err := peer.Control(ctx)
 	if err != nil {
 		return err

@@ -36,6 +36,12 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 			if err != nil {
 				return err
 			}
+			if _, ok := m.Message.(kintsugi.Listen); ok {
+				if err := t.listen(m.Shard, out); err != nil {
+					return err
+				}
+				continue
+			}
 			r, err := t.replica(m.Shard)
 			if err != nil {
 				return err
@@ -60,6 +66,16 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 	})
 }
 
+// listen makes the replica of a shard, which must not be the head, send to out what it answers to the
+// replica before it.
+func (t *tenure) listen(id kintsugi.ShardID, out *outbox[kintsugi.ReplicaMessage]) error {
+	r := t.replicas[id]
+	if r == nil || r.at == 0 {
+		return fmt.Errorf("%w: no replica of shard %d follows another one on this server in view %d", kintsugi.ErrStaleView, id, t.view.Number)
+	}
+	return r.do(func() { r.hearing = append(r.hearing, out) })
+}
+
 // takenBy sends the replica's answers to out as well. If out belongs to a new conductor, it sends
 // them to out alone: an old conductor that got the answers meant for the new one would believe that
 // it still conducts.
@@ -73,5 +89,6 @@ func (r *replica) takenBy(out *outbox[kintsugi.ReplicaMessage], superseding bool
 
 // forget stops sending answers to out.
 func (r *replica) forget(out *outbox[kintsugi.ReplicaMessage]) {
-	r.replies = slices.DeleteFunc(r.replies, func(o *outbox[kintsugi.ReplicaMessage]) bool { return o == out })
+	is := func(o *outbox[kintsugi.ReplicaMessage]) bool { return o == out }
+	r.replies, r.hearing = slices.DeleteFunc(r.replies, is), slices.DeleteFunc(r.hearing, is)
 }

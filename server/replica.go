@@ -35,6 +35,7 @@ type replica struct {
 	held     map[kintsugi.PushID]*held
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken this replica under the promised fence
+	hearing  []*outbox[kintsugi.ReplicaMessage] // of the open streams that listen to this replica, which is not the head
 	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or this is the head
 	after    *after                             // nil: no replica follows this one, or it is not connected
 	sum      *sum                               // of the step that was applied last, pinned; nil if no replica ever follows
@@ -400,6 +401,9 @@ func (r *replica) perform() {
 			if s, ok := up.(kintsugi.Stable); ok {
 				s.Products = nil // the head has the same
 				up = s
+				for _, out := range r.hearing {
+					out.put(s)
+				}
 			}
 			r.before.put(up)
 		}

@@ -67,6 +67,7 @@ func (x *conducting) run() {
 	x.c.say("%s conducts view %d under fence %d", x.p.name, x.view.Number, x.fence)
 	for i := range x.shards {
 		x.hold(kintsugi.ShardID(i))
+		x.listen(kintsugi.ShardID(i))
 	}
 	x.tick()
 	x.stopRun()
@@ -109,6 +110,24 @@ func (x *conducting) hold(id kintsugi.ShardID) {
 	x.perform()
 }
 
+// listen hears what the replica after the head of a shard answers to it.
+func (x *conducting) listen(id kintsugi.ShardID) {
+	if x.over || len(x.view.Chains[id]) < 2 || x.c.cfg.Copies > 0 {
+		return
+	}
+	to := x.c.lives[x.view.Servers[x.view.Chains[id][1]].Incarnation]
+	x.c.open(x.p, to.proc, listenCall{id}, func(m any) {
+		s := m.(kintsugi.Stable)
+		x.core.HandleNext(x.c.wall(), s)
+		if x.c.cfg.plant == nextAlone {
+			x.core.HandleReplica(x.c.wall(), s)
+		}
+		x.perform()
+	}, func(error) {
+		x.c.after(x.p, redialAfter, func() { x.listen(id) })
+	})
+}
+
 func (x *conducting) answered(m kintsugi.ReplicaMessage) {
 	if t, ok := m.(kintsugi.Taken); ok && x.c.cfg.plant == onlyNewest {
 		t.Records = slices.Clone(t.Records)
@@ -119,6 +138,10 @@ func (x *conducting) answered(m kintsugi.ReplicaMessage) {
 				t.Records[i].Countable[j].Earlier = nil
 			}
 		}
+	}
+	if s, ok := m.(kintsugi.Stable); ok && x.c.cfg.plant == headAlone {
+		s.Waits = false
+		m = s
 	}
 	x.core.HandleReplica(x.c.wall(), m)
 	if s, ok := m.(kintsugi.Stable); ok && x.c.cfg.plant == earlyRelease {

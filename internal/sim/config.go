@@ -105,6 +105,8 @@ const (
 	quietFlow            // that a gradient goes out while it is computed is not noted
 	noView               // a worker does not say which view it is in when it joins
 	staleOffer           // a version is still offered when a new conductor may replace it
+	headAlone            // a conductor takes the word of a head that waits for the replica after it
+	nextAlone            // a conductor takes the word of the replica after a head for that of the head
 	hastyReader          // a worker uses a version before it has heard that it is released
 	keptHalf             // what a gradient that is given up half way has taken of the residual does not come back
 )

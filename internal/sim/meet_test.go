@@ -84,7 +84,7 @@ func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
 	race.Skip(t)
 	met, fewer := 0, 0
-	for seed := range seeds(8, 2) {
+	for seed := range seeds(8, 4) {
 		for replicas := 1; replicas <= 3; replicas++ {
 			cfg := meetRun(seed, replicas)
 			cfg.LeaveGrace, cfg.RejoinGrace = time.Millisecond, time.Millisecond

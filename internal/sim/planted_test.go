@@ -33,8 +33,10 @@ var planted = []struct {
 	{"an encoded push that is taken for dropped and was counted", takenBack, 0},
 	{"a conductor that takes over and knows only the newest counted push of a worker", onlyNewest, 4900}, // a few runs in ten thousand
 	{"a gradient that goes out in part and is not noted", quietFlow, 0},
-	{"a worker that a conductor of an earlier view admits", noView, EveryFault + 2890}, // two runs in a thousand
+	{"a worker that a conductor of an earlier view admits", noView, EveryFault + 4045}, // two runs in a thousand
 	{"a version that is used before it is known to be released", hastyReader, 0},
+	{"a head that is believed before the replica after it has answered", headAlone, 0},
+	{"a replica that is believed before the head before it", nextAlone, 0},
 	{"an offer that a new conductor does not end", staleOffer, 0},
 	{"a residual that a gradient given up half way does not give back", keptHalf, 0},
 }

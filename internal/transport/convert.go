@@ -160,7 +160,7 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 
 func stableTo(m kintsugi.Stable) *pb.Stable {
 	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
-		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided), PublishNanos: int64(m.Publish), AheadNanos: int64(m.Ahead)}
+		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided), PublishNanos: int64(m.Publish), AheadNanos: int64(m.Ahead), Waits: m.Waits}
 	var extra, saved, touched bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
@@ -188,7 +188,7 @@ func stableTo(m kintsugi.Stable) *pb.Stable {
 func stableFrom(m *pb.Stable) kintsugi.Stable {
 	s := kintsugi.Stable{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step),
 		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos), Decided: kintsugi.Fence(m.Decided),
-		Publish: time.Duration(m.PublishNanos), Ahead: time.Duration(m.AheadNanos)}
+		Publish: time.Duration(m.PublishNanos), Ahead: time.Duration(m.AheadNanos), Waits: m.Waits}
 	for i, norm := range m.SquaredNorm {
 		p := kintsugi.Products{SquaredNorm: norm}
 		if i < len(m.DotDisplacement) {

@@ -75,7 +75,7 @@ func full[M any](t *testing.T, like ...M) []M {
 var (
 	workerMessages    = []kintsugi.WorkerMessage{kintsugi.Hello{}, kintsugi.Ticket{}}
 	conductorMessages = []kintsugi.ConductorMessage{kintsugi.Admitted{}, kintsugi.Released{}, kintsugi.Refused{}, kintsugi.Done{}}
-	controlMessages   = []kintsugi.ControlMessage{kintsugi.Take{}, kintsugi.Adopt{}, kintsugi.Members{}, kintsugi.Commit{}, kintsugi.Released{}, kintsugi.Done{}}
+	controlMessages   = []kintsugi.ControlMessage{kintsugi.Take{}, kintsugi.Listen{}, kintsugi.Adopt{}, kintsugi.Members{}, kintsugi.Commit{}, kintsugi.Released{}, kintsugi.Done{}}
 	replicaMessages   = []kintsugi.ReplicaMessage{kintsugi.Taken{}, kintsugi.MembersKnown{}, kintsugi.Stable{}, kintsugi.Saved{}}
 	chainMessages     = []kintsugi.ChainMessage{kintsugi.Snapshot{}, kintsugi.Joined{}, kintsugi.Take{}, kintsugi.Update{}, kintsugi.Commit{}, kintsugi.Released{}}
 	followerMessages  = []kintsugi.FollowerMessage{kintsugi.Follow{}, kintsugi.Taken{}, kintsugi.Stable{}}

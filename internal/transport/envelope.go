@@ -65,6 +65,8 @@ func controlTo(s kintsugi.ShardID, m kintsugi.ControlMessage) *pb.ControlMessage
 	switch m := m.(type) {
 	case kintsugi.Take:
 		e.Kind = &pb.ControlMessage_Take{Take: takeTo(m)}
+	case kintsugi.Listen:
+		e.Kind = &pb.ControlMessage_Listen{Listen: &pb.Listen{}}
 	case kintsugi.Members:
 		e.Kind = &pb.ControlMessage_Members{Members: &pb.Members{Line: uint64(m.Line), Fence: uint64(m.Fence), Change: m.Change, Countable: each(m.Countable, countableTo)}}
 	case kintsugi.Commit:
@@ -86,6 +88,8 @@ func controlFrom(e *pb.ControlMessage) (kintsugi.ShardID, kintsugi.ControlMessag
 	switch k := e.Kind.(type) {
 	case *pb.ControlMessage_Take:
 		return s, takeFrom(k.Take), nil
+	case *pb.ControlMessage_Listen:
+		return s, kintsugi.Listen{}, nil
 	case *pb.ControlMessage_Members:
 		m := k.Members
 		return s, kintsugi.Members{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Change: m.Change, Countable: each(m.Countable, countableFrom)}, nil

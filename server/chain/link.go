@@ -69,6 +69,17 @@ func (l *Link) Relax(next bool, step kintsugi.Step, decided kintsugi.Fence) {
 // After reports whether there is a replica after this one.
 func (l *Link) After() bool { return l.next != nobody }
 
+// Waits reports whether this replica has answered a step, and the answer waits for the replica after.
+func (l *Link) Waits() bool { return l.stable != nil }
+
+// Released drops the answer to a step that is released: whoever released it has not waited for the
+// answer.
+func (l *Link) Released(step kintsugi.Step) {
+	if l.stable != nil && l.stable.Step <= step {
+		l.stable = nil
+	}
+}
+
 // Wait makes the answers of the replica after needed from now on, even while it is catching up and
 // whenever it connects again: steps go on faster than it can follow.
 func (l *Link) Wait() { l.waited = l.next != nobody }

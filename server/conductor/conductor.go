@@ -166,9 +166,20 @@ type open struct {
 	quota     int
 	reason    string
 	stable    []*kintsugi.Stable // by shard
+	here      []*kintsugi.Stable // by shard: of its head, which still waits for the replica after it
+	next      []kintsugi.Fence   // by shard: the decision that the replica after its head says it has applied; 0: it has said nothing
 	when      []time.Time        // by shard: when it became stable
 	committed time.Time
 	asked     time.Time // when shards were last asked why they have not taken it, or when it was committed
+}
+
+// opened returns a committed step that no shard has answered yet.
+func (c *Conductor) opened(now time.Time, quota int, reason string, m kintsugi.Commit) *open {
+	n := c.cfg.Shards
+	return &open{
+		commit: m, quota: quota, reason: reason, committed: now, asked: now,
+		stable: make([]*kintsugi.Stable, n), here: make([]*kintsugi.Stable, n), next: make([]kintsugi.Fence, n), when: make([]time.Time, n),
+	}
 }
 
 type stop struct {
@@ -313,14 +324,10 @@ func (c *Conductor) dead(slot kintsugi.Slot, m *member) bool {
 func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	c.decided = true
 	step := c.released + 1
-	o := &open{
-		quota: d.Quota, reason: d.Reason, committed: now, asked: now,
-		stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards),
-		commit: kintsugi.Commit{
-			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
-			Scale: d.Scale, Countable: c.countable(step),
-		},
-	}
+	o := c.opened(now, d.Quota, d.Reason, kintsugi.Commit{
+		Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
+		Scale: d.Scale, Countable: c.countable(step),
+	})
 	for _, choice := range d.Choices {
 		o.tickets = append(o.tickets, choice.Ticket)
 		o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: choice.Ticket.Push, Weight: choice.Weight})

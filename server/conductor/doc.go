@@ -10,7 +10,8 @@
 //
 //	ticket   every head holds a worker's gradient
 //	commit   the tickets in agg.Round make a step: every shard is told which pushes it counts
-//	stable   a shard has applied the step on its whole chain
+//	stable   a shard has applied the step on its whole chain: its head says so, or the head says that it
+//	         waits for the replica after it, and that one says so
 //	released every shard is stable: the version may be read, and only now is the next step decided
 //
 // Commit t+1 is sent only when all shards are stable at t, so shards never differ by more than one

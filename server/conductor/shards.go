@@ -101,10 +101,7 @@ func (c *Conductor) takeOver(now time.Time) {
 	if next != nil {
 		commit := *next
 		commit.Fence = c.cfg.Fence
-		c.open = &open{
-			commit: commit, quota: len(commit.Counted), reason: "what the conductor before has decided",
-			stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards), committed: now, asked: now,
-		}
+		c.open = c.opened(now, len(commit.Counted), "what the conductor before has decided", commit)
 		c.round.Adopt(commit.Counted)
 	}
 	for _, slot := range c.slots() {
@@ -161,11 +158,34 @@ func (c *Conductor) resend(t kintsugi.Taken) {
 	}
 }
 
-func (c *Conductor) handleStable(now time.Time, m kintsugi.Stable) {
-	if c.open == nil || m.Step != c.open.commit.Step {
+// HandleNext handles what the replica after the head of a shard has answered to that head. If the
+// head has said that it waits for this answer, the shard is stable: the conductor need not wait until
+// the head passes the answer on. Nothing else depends on it, so it may be lost. It ignores messages
+// under another fence.
+func (c *Conductor) HandleNext(now time.Time, m kintsugi.Stable) {
+	o := c.open
+	if m.Fence != c.cfg.Fence || int(m.Shard) >= c.cfg.Shards || o == nil || m.Step != o.commit.Step || o.stable[m.Shard] != nil {
 		return
 	}
-	c.open.stable[m.Shard], c.open.when[m.Shard] = &m, now
+	o.next[m.Shard] = m.Decided
+	if s := o.here[m.Shard]; s != nil {
+		c.handleStable(now, *s)
+	}
+}
+
+func (c *Conductor) handleStable(now time.Time, m kintsugi.Stable) {
+	o := c.open
+	if o == nil || m.Step != o.commit.Step {
+		return
+	}
+	if next := o.next[m.Shard]; m.Waits && (next == 0 || next != m.Decided) {
+		o.here[m.Shard] = &m
+		return
+	}
+	if s := o.here[m.Shard]; s != nil && s.Decided == m.Decided {
+		m = *s // it has the durations since the answer before
+	}
+	o.stable[m.Shard], o.when[m.Shard] = &m, now
 	for _, s := range c.open.stable {
 		if s == nil {
 			return

@@ -461,6 +461,9 @@ func (n *node) answer(m kintsugi.ReplicaMessage) {
 		})
 		return
 	}
+	if s, ok := m.(kintsugi.Stable); ok && s.Waits {
+		return // these conductors hear of the next replica from the head alone
+	}
 	c := w.hosts[n.h.view.Conductor]
 	w.to(c, func() {
 		if s, ok := m.(kintsugi.Stable); ok {

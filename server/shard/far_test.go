@@ -113,7 +113,7 @@ func (p *pair) tick(t *testing.T) {
 	ready := p.head.Ready()
 	p.send(ready.Down)
 	for _, m := range ready.Replies {
-		if s, ok := m.(kintsugi.Stable); ok && s.Step > p.stable {
+		if s, ok := m.(kintsugi.Stable); ok && !s.Waits && s.Step > p.stable {
 			p.stood = max(p.stood, p.now-p.since)
 			p.stable, p.since = s.Step, p.now
 			p.head.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: s.Step})

@@ -308,6 +308,9 @@ func (r *Replica) release(m kintsugi.Released) {
 			return // never stable here: the conductor finds out when it takes the shard again
 		}
 		r.released, r.want = m.Step, m.Want
+		if !r.follows { // a replica before this one may still wait for the answer
+			r.link.Released(m.Step)
+		}
 		for _, w := range r.records[len(r.records)-1].Counted {
 			r.free(w.Push)
 		}
@@ -483,13 +486,19 @@ func (r *Replica) free(p kintsugi.PushID) {
 }
 
 // reply gives an answer as soon as those behind have given it or, with copies, as soon as the
-// replica after has the version that is due.
+// replica after has the version that is due. A head that waits for the replica after says at once
+// that it has applied a step itself: the conductor may hear from that replica sooner than the head
+// does.
 func (r *Replica) reply(m kintsugi.ReplicaMessage) {
 	if r.copies() && !r.waitsForCopy(m) {
 		r.say([]kintsugi.ReplicaMessage{m})
 		return
 	}
 	r.heard(r.link.Answer(m))
+	if s, ok := m.(kintsugi.Stable); ok && r.link.Waits() && !r.follows && !r.copies() {
+		s.Waits = true
+		r.say([]kintsugi.ReplicaMessage{s})
+	}
 }
 
 func (r *Replica) say(answers []kintsugi.ReplicaMessage) {

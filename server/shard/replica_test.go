@@ -350,8 +350,8 @@ func TestAReplicaIsWhatItHasSaidLast(t *testing.T) {
 	head.Handle(commit(1, 1, 1, push(0, 0)))
 	head.Ready()
 	head.Applied(1, nil, 0, 0, 0)
-	if ready := head.Ready(); len(ready.Replies) > 0 {
-		t.Errorf("the head says %+v without the one after it", ready.Replies)
+	if replies := head.Ready().Replies; len(replies) != 1 || !replies[0].(kintsugi.Stable).Waits {
+		t.Errorf("the head says %+v without the one after it", replies)
 	}
 	lacks.Attempt++
 	if err := follow(lacks); err != nil {
@@ -624,5 +624,57 @@ func TestGradientsOfAStepStayUntilItsRelease(t *testing.T) {
 	r.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 3, Countable: []kintsugi.Countable{{Slot: 1, Incarnation: 1, Oldest: 1}}})
 	if ready := r.Ready(); !slices.Equal(ready.Free, []kintsugi.PushID{push(1, 0), late}) {
 		t.Errorf("what is late now: freed is %v", ready.Free)
+	}
+}
+
+// A head says at once that it has applied a step, and that it waits for the replica after it. If the
+// step is released before the head has heard of that one, its answer for both is not said any more.
+// The replica after never says that it waits.
+func TestAHeadSaysThatItWaits(t *testing.T) {
+	head, next := shard.New(3, 2, 1, 1, 0), shard.New(3, 2, 1, 1, 0)
+	head.Place(false, true)
+	next.Place(true, true)
+	if _, err := head.Followed(next.Follow(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	head.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	next.Obey(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	head.Heard(kintsugi.Taken{Shard: 3, Fence: 1})
+	head.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 1, Countable: members(0)})
+	step := func(n kintsugi.Step) {
+		t.Helper()
+		hold(t, head, push(0, n-1))
+		c := commit(1, 1, n, push(0, n-1))
+		c.Countable = members(0)
+		head.Handle(c)
+		next.Obey(kintsugi.Update{Commit: c})
+		head.Ready()
+		next.Ready()
+		head.Applied(1, nil, 3, 0, 0)
+		next.Applied(1, nil, 3, 0, 0)
+		waits := kintsugi.Stable{Shard: 3, Fence: 1, Step: n, Decided: 1, Apply: 3, Waits: true}
+		if got := head.Ready().Replies; len(got) != 1 || !reflect.DeepEqual(got[0], waits) {
+			t.Errorf("the head says %+v, want %+v", got, waits)
+		}
+		if got := next.Ready().Replies; len(got) != 0 {
+			t.Errorf("the replica after says %+v, and there is one behind it", got)
+		}
+	}
+	answer := kintsugi.Stable{Shard: 3, Fence: 1, Step: 1, Decided: 1}
+	step(1)
+	head.Heard(answer)
+	if got := head.Ready().Replies; len(got) != 1 || got[0].(kintsugi.Stable).Waits {
+		t.Errorf("when it has heard, the head says %+v", got)
+	}
+	for _, r := range []*shard.Replica{head, next} {
+		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: 1})
+	}
+	step(2)
+	head.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: 2})
+	head.Ready()
+	answer.Step = 2
+	head.Heard(answer)
+	if got := head.Ready().Replies; len(got) != 0 || head.Released() != 2 {
+		t.Errorf("of step 2, which is released, the head says %+v", got)
 	}
 }

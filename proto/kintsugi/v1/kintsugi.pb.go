@@ -316,6 +316,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Released
 	//	*ControlMessage_Done
 	//	*ControlMessage_Adopt
+	//	*ControlMessage_Listen
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -419,6 +420,15 @@ func (x *ControlMessage) GetAdopt() *Adopt {
 	return nil
 }
 
+func (x *ControlMessage) GetListen() *Listen {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Listen); ok {
+			return x.Listen
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -447,6 +457,10 @@ type ControlMessage_Adopt struct {
 	Adopt *Adopt `protobuf:"bytes,7,opt,name=adopt,proto3,oneof"`
 }
 
+type ControlMessage_Listen struct {
+	Listen *Listen `protobuf:"bytes,8,opt,name=listen,proto3,oneof"`
+}
+
 func (*ControlMessage_Take) isControlMessage_Kind() {}
 
 func (*ControlMessage_Members) isControlMessage_Kind() {}
@@ -458,6 +472,8 @@ func (*ControlMessage_Released) isControlMessage_Kind() {}
 func (*ControlMessage_Done) isControlMessage_Kind() {}
 
 func (*ControlMessage_Adopt) isControlMessage_Kind() {}
+
+func (*ControlMessage_Listen) isControlMessage_Kind() {}
 
 type ReplicaMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2065,6 +2081,43 @@ func (x *Take) GetFence() uint64 {
 	return 0
 }
 
+// From the conductor to the replica after a head: send me your Stable too.
+type Listen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Listen) Reset() {
+	*x = Listen{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Listen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Listen) ProtoMessage() {}
+
+func (x *Listen) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Listen.ProtoReflect.Descriptor instead.
+func (*Listen) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+}
+
 type Taken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -2081,7 +2134,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2146,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2159,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Taken) GetShard() uint32 {
@@ -2176,7 +2229,7 @@ type Adopt struct {
 
 func (x *Adopt) Reset() {
 	*x = Adopt{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2241,7 @@ func (x *Adopt) String() string {
 func (*Adopt) ProtoMessage() {}
 
 func (x *Adopt) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2254,7 @@ func (x *Adopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopt.ProtoReflect.Descriptor instead.
 func (*Adopt) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Adopt) GetLine() uint64 {
@@ -2244,13 +2297,14 @@ type Stable struct {
 	PublishNanos        int64                  `protobuf:"varint,14,opt,name=publish_nanos,json=publishNanos,proto3" json:"publish_nanos,omitempty"`
 	Touched             []uint32               `protobuf:"varint,15,rep,packed,name=touched,proto3" json:"touched,omitempty"`
 	AheadNanos          int64                  `protobuf:"varint,16,opt,name=ahead_nanos,json=aheadNanos,proto3" json:"ahead_nanos,omitempty"`
+	Waits               bool                   `protobuf:"varint,17,opt,name=waits,proto3" json:"waits,omitempty"` // for the replica after the head
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Stable) Reset() {
 	*x = Stable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2316,7 @@ func (x *Stable) String() string {
 func (*Stable) ProtoMessage() {}
 
 func (x *Stable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2329,7 @@ func (x *Stable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stable.ProtoReflect.Descriptor instead.
 func (*Stable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Stable) GetShard() uint32 {
@@ -2390,6 +2444,13 @@ func (x *Stable) GetAheadNanos() int64 {
 	return 0
 }
 
+func (x *Stable) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 type Follow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
@@ -2407,7 +2468,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2480,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2493,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Follow) GetLine() uint64 {
@@ -2510,7 +2571,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2583,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2596,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Snapshot) GetStep() uint64 {
@@ -2567,7 +2628,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2640,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2653,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
 }
 
 type Released struct {
@@ -2610,7 +2671,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2683,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2696,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Released) GetLine() uint64 {
@@ -2698,7 +2759,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2771,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2784,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Refused) GetPush() *PushID {
@@ -2758,7 +2819,7 @@ type Received struct {
 
 func (x *Received) Reset() {
 	*x = Received{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2831,7 @@ func (x *Received) String() string {
 func (*Received) ProtoMessage() {}
 
 func (x *Received) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2844,7 @@ func (x *Received) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Received.ProtoReflect.Descriptor instead.
 func (*Received) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Received) GetPush() *PushID {
@@ -2823,7 +2884,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2896,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +2909,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Saved) GetShard() uint32 {
@@ -2918,7 +2979,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +2991,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3004,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Done) GetStep() uint64 {
@@ -2986,7 +3047,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3059,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3072,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadRequest) GetLine() uint64 {
@@ -3066,7 +3127,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3139,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3152,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchRequest) GetLine() uint64 {
@@ -3138,7 +3199,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3211,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3224,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StepEvent) GetLine() uint64 {
@@ -3330,7 +3391,7 @@ type Timeline struct {
 
 func (x *Timeline) Reset() {
 	*x = Timeline{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3403,7 @@ func (x *Timeline) String() string {
 func (*Timeline) ProtoMessage() {}
 
 func (x *Timeline) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3416,7 @@ func (x *Timeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timeline.ProtoReflect.Descriptor instead.
 func (*Timeline) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Timeline) GetWorkers() []*WorkerTime {
@@ -3385,7 +3446,7 @@ type WorkerTime struct {
 
 func (x *WorkerTime) Reset() {
 	*x = WorkerTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3458,7 @@ func (x *WorkerTime) String() string {
 func (*WorkerTime) ProtoMessage() {}
 
 func (x *WorkerTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3471,7 @@ func (x *WorkerTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerTime.ProtoReflect.Descriptor instead.
 func (*WorkerTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkerTime) GetSlot() uint32 {
@@ -3461,7 +3522,7 @@ type ShardTime struct {
 
 func (x *ShardTime) Reset() {
 	*x = ShardTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3534,7 @@ func (x *ShardTime) String() string {
 func (*ShardTime) ProtoMessage() {}
 
 func (x *ShardTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3547,7 @@ func (x *ShardTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardTime.ProtoReflect.Descriptor instead.
 func (*ShardTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardTime) GetShard() uint32 {
@@ -3536,7 +3597,7 @@ type GradientTime struct {
 
 func (x *GradientTime) Reset() {
 	*x = GradientTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3609,7 @@ func (x *GradientTime) String() string {
 func (*GradientTime) ProtoMessage() {}
 
 func (x *GradientTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3622,7 @@ func (x *GradientTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GradientTime.ProtoReflect.Descriptor instead.
 func (*GradientTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{39}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GradientTime) GetSlot() uint32 {
@@ -3610,7 +3671,7 @@ type CheckpointEvent struct {
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3683,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3696,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{40}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -3722,7 +3783,7 @@ type PartialEvent struct {
 
 func (x *PartialEvent) Reset() {
 	*x = PartialEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3795,7 @@ func (x *PartialEvent) String() string {
 func (*PartialEvent) ProtoMessage() {}
 
 func (x *PartialEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3808,7 @@ func (x *PartialEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
 func (*PartialEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PartialEvent) GetLine() uint64 {
@@ -3805,7 +3866,7 @@ type StandEvent struct {
 
 func (x *StandEvent) Reset() {
 	*x = StandEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3878,7 @@ func (x *StandEvent) String() string {
 func (*StandEvent) ProtoMessage() {}
 
 func (x *StandEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3891,7 @@ func (x *StandEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandEvent.ProtoReflect.Descriptor instead.
 func (*StandEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StandEvent) GetLine() uint64 {
@@ -3879,7 +3940,7 @@ type ExposureEvent struct {
 
 func (x *ExposureEvent) Reset() {
 	*x = ExposureEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +3952,7 @@ func (x *ExposureEvent) String() string {
 func (*ExposureEvent) ProtoMessage() {}
 
 func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +3965,7 @@ func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
 func (*ExposureEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{43}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExposureEvent) GetLine() uint64 {
@@ -3940,7 +4001,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[44]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4013,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[44]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4026,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{44}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Exposure) GetSquared() float64 {
@@ -4016,7 +4077,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\breleased\x18\x02 \x01(\v2\x15.kintsugi.v1.ReleasedH\x00R\breleased\x120\n" +
 	"\arefused\x18\x03 \x01(\v2\x14.kintsugi.v1.RefusedH\x00R\arefused\x12'\n" +
 	"\x04done\x18\x04 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04doneB\x06\n" +
-	"\x04kind\"\xc2\x02\n" +
+	"\x04kind\"\xf1\x02\n" +
 	"\x0eControlMessage\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12'\n" +
 	"\x04take\x18\x02 \x01(\v2\x11.kintsugi.v1.TakeH\x00R\x04take\x120\n" +
@@ -4024,7 +4085,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x06commit\x18\x04 \x01(\v2\x13.kintsugi.v1.CommitH\x00R\x06commit\x123\n" +
 	"\breleased\x18\x05 \x01(\v2\x15.kintsugi.v1.ReleasedH\x00R\breleased\x12'\n" +
 	"\x04done\x18\x06 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04done\x12*\n" +
-	"\x05adopt\x18\a \x01(\v2\x12.kintsugi.v1.AdoptH\x00R\x05adoptB\x06\n" +
+	"\x05adopt\x18\a \x01(\v2\x12.kintsugi.v1.AdoptH\x00R\x05adopt\x12-\n" +
+	"\x06listen\x18\b \x01(\v2\x13.kintsugi.v1.ListenH\x00R\x06listenB\x06\n" +
 	"\x04kind\"\xe1\x01\n" +
 	"\x0eReplicaMessage\x12*\n" +
 	"\x05taken\x18\x01 \x01(\v2\x12.kintsugi.v1.TakenH\x00R\x05taken\x12@\n" +
@@ -4145,7 +4207,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04Take\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
-	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xf5\x01\n" +
+	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\b\n" +
+	"\x06Listen\"\xf5\x01\n" +
 	"\x05Taken\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x18\n" +
@@ -4158,7 +4221,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x04R\x04step\"\xf9\x03\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\x8f\x04\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -4178,7 +4241,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\rpublish_nanos\x18\x0e \x01(\x03R\fpublishNanos\x12\x18\n" +
 	"\atouched\x18\x0f \x03(\rR\atouched\x12\x1f\n" +
 	"\vahead_nanos\x18\x10 \x01(\x03R\n" +
-	"aheadNanos\"\xde\x01\n" +
+	"aheadNanos\x12\x14\n" +
+	"\x05waits\x18\x11 \x01(\bR\x05waits\"\xde\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
@@ -4343,7 +4407,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -4367,97 +4431,99 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*Members)(nil),          // 19: kintsugi.v1.Members
 	(*MembersKnown)(nil),     // 20: kintsugi.v1.MembersKnown
 	(*Take)(nil),             // 21: kintsugi.v1.Take
-	(*Taken)(nil),            // 22: kintsugi.v1.Taken
-	(*Adopt)(nil),            // 23: kintsugi.v1.Adopt
-	(*Stable)(nil),           // 24: kintsugi.v1.Stable
-	(*Follow)(nil),           // 25: kintsugi.v1.Follow
-	(*Snapshot)(nil),         // 26: kintsugi.v1.Snapshot
-	(*Joined)(nil),           // 27: kintsugi.v1.Joined
-	(*Released)(nil),         // 28: kintsugi.v1.Released
-	(*Refused)(nil),          // 29: kintsugi.v1.Refused
-	(*Received)(nil),         // 30: kintsugi.v1.Received
-	(*Saved)(nil),            // 31: kintsugi.v1.Saved
-	(*Done)(nil),             // 32: kintsugi.v1.Done
-	(*ReadRequest)(nil),      // 33: kintsugi.v1.ReadRequest
-	(*WatchRequest)(nil),     // 34: kintsugi.v1.WatchRequest
-	(*StepEvent)(nil),        // 35: kintsugi.v1.StepEvent
-	(*Timeline)(nil),         // 36: kintsugi.v1.Timeline
-	(*WorkerTime)(nil),       // 37: kintsugi.v1.WorkerTime
-	(*ShardTime)(nil),        // 38: kintsugi.v1.ShardTime
-	(*GradientTime)(nil),     // 39: kintsugi.v1.GradientTime
-	(*CheckpointEvent)(nil),  // 40: kintsugi.v1.CheckpointEvent
-	(*PartialEvent)(nil),     // 41: kintsugi.v1.PartialEvent
-	(*StandEvent)(nil),       // 42: kintsugi.v1.StandEvent
-	(*ExposureEvent)(nil),    // 43: kintsugi.v1.ExposureEvent
-	(*Exposure)(nil),         // 44: kintsugi.v1.Exposure
+	(*Listen)(nil),           // 22: kintsugi.v1.Listen
+	(*Taken)(nil),            // 23: kintsugi.v1.Taken
+	(*Adopt)(nil),            // 24: kintsugi.v1.Adopt
+	(*Stable)(nil),           // 25: kintsugi.v1.Stable
+	(*Follow)(nil),           // 26: kintsugi.v1.Follow
+	(*Snapshot)(nil),         // 27: kintsugi.v1.Snapshot
+	(*Joined)(nil),           // 28: kintsugi.v1.Joined
+	(*Released)(nil),         // 29: kintsugi.v1.Released
+	(*Refused)(nil),          // 30: kintsugi.v1.Refused
+	(*Received)(nil),         // 31: kintsugi.v1.Received
+	(*Saved)(nil),            // 32: kintsugi.v1.Saved
+	(*Done)(nil),             // 33: kintsugi.v1.Done
+	(*ReadRequest)(nil),      // 34: kintsugi.v1.ReadRequest
+	(*WatchRequest)(nil),     // 35: kintsugi.v1.WatchRequest
+	(*StepEvent)(nil),        // 36: kintsugi.v1.StepEvent
+	(*Timeline)(nil),         // 37: kintsugi.v1.Timeline
+	(*WorkerTime)(nil),       // 38: kintsugi.v1.WorkerTime
+	(*ShardTime)(nil),        // 39: kintsugi.v1.ShardTime
+	(*GradientTime)(nil),     // 40: kintsugi.v1.GradientTime
+	(*CheckpointEvent)(nil),  // 41: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 42: kintsugi.v1.PartialEvent
+	(*StandEvent)(nil),       // 43: kintsugi.v1.StandEvent
+	(*ExposureEvent)(nil),    // 44: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 45: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	9,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
 	11, // 1: kintsugi.v1.WorkerMessage.ticket:type_name -> kintsugi.v1.Ticket
 	10, // 2: kintsugi.v1.ConductorMessage.admitted:type_name -> kintsugi.v1.Admitted
-	28, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
-	29, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
-	32, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
+	29, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
+	30, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
+	33, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
 	21, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
 	19, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
 	18, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
-	28, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
-	32, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
-	23, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
-	22, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
-	20, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
-	24, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
-	31, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
-	26, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
-	27, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
-	21, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
-	18, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
-	18, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
-	28, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
-	25, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
-	22, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
-	24, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
-	30, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
-	29, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
-	35, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	40, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
-	32, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	41, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	43, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
-	42, // 32: kintsugi.v1.RunEvent.stand:type_name -> kintsugi.v1.StandEvent
-	0,  // 33: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	13, // 34: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
-	12, // 35: kintsugi.v1.Ticket.spans:type_name -> kintsugi.v1.Spans
-	0,  // 36: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	16, // 37: kintsugi.v1.Countable.earlier:type_name -> kintsugi.v1.Counted
-	14, // 38: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	17, // 39: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	15, // 40: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	15, // 41: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	18, // 42: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	0,  // 43: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
-	18, // 44: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 45: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 46: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 47: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 48: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	39, // 49: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	36, // 50: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
-	37, // 51: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
-	38, // 52: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
-	12, // 53: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
-	44, // 54: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 55: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	34, // 56: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 57: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 58: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 59: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 60: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	58, // [58:61] is the sub-list for method output_type
-	55, // [55:58] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	29, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
+	33, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
+	24, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
+	22, // 12: kintsugi.v1.ControlMessage.listen:type_name -> kintsugi.v1.Listen
+	23, // 13: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
+	20, // 14: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
+	25, // 15: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
+	32, // 16: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
+	27, // 17: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
+	28, // 18: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
+	21, // 19: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
+	18, // 20: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
+	18, // 21: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
+	29, // 22: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
+	26, // 23: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
+	23, // 24: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
+	25, // 25: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
+	31, // 26: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
+	30, // 27: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
+	36, // 28: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
+	41, // 29: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	33, // 30: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
+	42, // 31: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	44, // 32: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	43, // 33: kintsugi.v1.RunEvent.stand:type_name -> kintsugi.v1.StandEvent
+	0,  // 34: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
+	13, // 35: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
+	12, // 36: kintsugi.v1.Ticket.spans:type_name -> kintsugi.v1.Spans
+	0,  // 37: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	16, // 38: kintsugi.v1.Countable.earlier:type_name -> kintsugi.v1.Counted
+	14, // 39: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	17, // 40: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	15, // 41: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	15, // 42: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	18, // 43: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	0,  // 44: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
+	18, // 45: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 46: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 47: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 48: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 49: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	40, // 50: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	37, // 51: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
+	38, // 52: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
+	39, // 53: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
+	12, // 54: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
+	45, // 55: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 56: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	35, // 57: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 58: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 59: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 60: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 61: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	59, // [59:62] is the sub-list for method output_type
+	56, // [56:59] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -4482,6 +4548,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 		(*ControlMessage_Released)(nil),
 		(*ControlMessage_Done)(nil),
 		(*ControlMessage_Adopt)(nil),
+		(*ControlMessage_Listen)(nil),
 	}
 	file_kintsugi_v1_kintsugi_proto_msgTypes[4].OneofWrappers = []any{
 		(*ReplicaMessage_Taken)(nil),
@@ -4520,7 +4587,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
