@@ -21,7 +21,8 @@
 //     of every member, shards foresee the commit (package shard): they make each chunk as soon as
 //     it has landed from all counted pushes. The commit confirms the result, or the result is
 //     thrown away. Nobody sees it before that.
-//  5. stable: the shard tells the conductor, and sends the by-products of the step.
+//  5. stable: the shard tells the conductor, and sends the by-products of the step. The replica after
+//     the head, if there is one, tells the conductor too.
 //  6. released: every shard is stable. Only then may the version be read, published and saved; only
 //     then is the memory of its pushes freed; and only then is the next step decided. A worker
 //     that waits for this word may be sent the version when it is applied (offer, in versions).

@@ -31,8 +31,8 @@
  *
  * By hand:  spin -DF=2 -a move.pml && cc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -o pan pan.c && ./pan -m1000000
  *
- * Results (Spin 6.5.2), without errors: two steps and one fault, all 45,771 states. With hashes of states in place of
- * states (-DHC4): two steps and two faults, 3,109,636; three steps and two faults, 10,417,431.
+ * Results (Spin 6.5.2), without errors: two steps and one fault, all 49,009 states. With hashes of states in place of
+ * states (-DHC4): two steps and two faults, 3,282,249; three steps and two faults, 11,522,826.
  *
  * Rules can be taken away, to see what each is for. With two steps and two faults, S3 is broken by -DANYHOME=1 (a shard
  * goes home before its server has said that it has everything), -DANYSTABLE=1 (a head answers without the second replica
@@ -139,6 +139,7 @@ byte fdec[2*(N+1)];
 /* The conductor on server i, if it heads shard 0 of its view. */
 bit got[4], decides[2];
 byte crel[2], cdec[2], said[2], sent[2];
+byte heard[4]; /* by conductor: the shards whose heads have said that they have applied the step, and those whose second replicas have */
 
 hidden byte k, x, y, z, b, h0, h1, w0, w1, l0, l1, fence;
 hidden byte ok, was;
@@ -210,6 +211,16 @@ inline answer(who,its) {
   k = 0
 }
 
+/* A replica tells the conductor that it has applied a step: a head, or the second replica (which is 0 or 1). */
+inline tell(who,what,whose,which) {
+  k = HEAD(at[who],0);
+  if
+  :: up[k] && at[k]==at[who] && decides[k] && cdec[k] && crel[k]+1==what && cdec[k]==dec[H(R(who,whose),what)] -> heard[2*k+which] = heard[2*k+which] | (1<<whose)
+  :: else
+  fi;
+  k = 0
+}
+
 inline caughtUp(who,its) {
   if
   :: next[R(who,its)]==JOINING -> next[R(who,its)] = (UNCOUNTED -> JOINING : COUNTS); down[its]!joined,0,0,0
@@ -229,6 +240,7 @@ inline tookStep(mine,its) {
   :: lstep[R(mine,its)]==app[R(mine,its)] && ldec[R(mine,its)]==dec[H(R(mine,its),app[R(mine,its)])] -> caughtUp(mine,its)
   :: else
   fi;
+  tell(mine,app[R(mine,its)],its,0);
   answer(mine,its)
 }
 
@@ -296,12 +308,13 @@ end:
           :: app[R(i,s)]==x && dec[H(R(i,s),x)]>=y
           :: else -> apply(i,s,x,y)
           fi;
+          tell(i,x,s,1);
           back[s]!stable,x,dec[H(R(i,s),x)]
        :: msg==update && fence==promised[R(i,s)] && x!=rel[R(i,s)]+1
        :: msg==commit ->
           ok = app[R(i,s)]==x && dec[H(R(i,s),x)]==y && fence==promised[R(i,s)];
           if
-          :: ok && x==rel[R(i,s)]+1 -> back[s]!stable,x,y
+          :: ok && x==rel[R(i,s)]+1 -> tell(i,x,s,1); back[s]!stable,x,y
           :: else
           fi
        :: msg==released ->
@@ -419,7 +432,7 @@ end:
        check() }
 
   /* The step is stable on both shards, so the conductor releases it. */
-  :: d_step { ON && s==0 && LEADS(i) && decides[i] && said[i]==3 ->
+  :: d_step { ON && s==0 && LEADS(i) && decides[i] && (said[i] | (heard[2*i] & heard[2*i+1]))==3 ->
        crel[i] = crel[i]+1;
        x = crel[i];
        if
@@ -429,13 +442,14 @@ end:
           if :: x>top -> top = x :: else fi
        :: else -> assert(x<=begins) /* B */
        fi;
-       cdec[i] = (x<N -> at[i] : 0); said[i] = 0; sent[i] = 0;
+       cdec[i] = (x<N -> at[i] : 0); said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0; sent[i] = 0;
        check() }
 
   /* A head learns that its step is released. */
   :: d_step { ON && LEADS(i) && TOGETHER(i,s) && decides[i] && rel[R(MATE(i,s),s)]<crel[i] && app[R(MATE(i,s),s)]==crel[i] ->
        z = R(MATE(i,s),s);
        rel[z] = crel[i];
+       keptStable[z] = 0; /* nobody waits for this answer any more */
        if :: linked[s] -> down[s]!released,crel[i],0,at[i] :: else fi;
        check() }
   od
@@ -463,7 +477,7 @@ inline leave(who) {
      x++
   :: else -> break
   od;
-  decides[who] = 0; crel[who] = 0; cdec[who] = 0; said[who] = 0; sent[who] = 0
+  decides[who] = 0; crel[who] = 0; cdec[who] = 0; said[who] = 0; heard[2*(who)] = 0; heard[2*(who)+1] = 0; sent[who] = 0
 }
 
 inline die(who) {

@@ -6,7 +6,8 @@
  *
  * Steps. When both heads hold a worker's push, it becomes a ticket. The conductor, beside the head of shard 0, decides a
  * step. Heads apply it, send it down the chain, and answer when the next replica has answered. A step that is stable on
- * every shard is released.
+ * every shard is released. A shard is also stable when both its head and the next replica have told the conductor that
+ * they have applied the step.
  * Fences. Before a conductor decides anything, it takes every shard, and the take goes down the chain. A step that is
  * applied everywhere is finished; any other is decided anew.
  * Views on the same line. A server that is gone is taken out. A server that comes joins its chains at their ends. It is
@@ -32,16 +33,16 @@
  *
  * By hand:  spin -DF=2 -a protocol.pml && cc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c && ./pan -m2000000
  *
- * Results (Spin 6.5.2), without errors: two steps and one fault, all 1,296,863 states; one step and one fault, all
- * 247,415; one step and two faults, all 9,969,655; with QUOTA=1, two steps and one fault, 5,709,270 states, stopped by
- * time. Two steps and two faults were not tried.
+ * Results (Spin 6.5.2), without errors: two steps and one fault, all 1,788,130 states; one step and one fault, all
+ * 371,129; one step and two faults, all 14,734,580; with QUOTA=1, two steps and one fault, all 8,857,216. Two steps and
+ * two faults were not tried.
  *
  * Rules can be taken away, to see what each is for. With -DANYSTABLE=1 (a head answers a step without those behind it)
- * S3 is broken, with one step and one fault, and so it is with -DSTRANGER=1 (a server that comes in counts as whole).
+ * S3 is broken, with one step and one fault, and so it is with -DHEADALONE=3 (a head that says that it waits is believed
+ * alone) and -DSTRANGER=1 (a server that comes in counts as whole).
  * With -DHURRY=1 (a new conductor finishes a step that some shard lacks) a run stands still for ever if a worker dies
  * with a server (N=1, F=2). With -DANYTAKE=1 (a head answers a take without those behind it) nothing was found, in all
- * states of one step and one fault, and in 3,149,028 of two faults: in this model, a server that is taken out never heads
- * all shards of its view.
+ * states of one step and one or two faults: in this model, a server that is taken out never heads all shards of its view.
  */
 #ifndef N
 #define N 2 /* steps */
@@ -60,6 +61,9 @@
 #endif
 #ifndef HURRY
 #define HURRY 0
+#endif
+#ifndef HEADALONE
+#define HEADALONE 0
 #endif
 #ifndef STRANGER
 #define STRANGER 0
@@ -114,6 +118,7 @@ byte asked[2], got[2];               /* the shards that were asked, and those th
 byte trel[4], tapp[4], tset[4], tdec[4];
 bit decides[2];
 byte crel[2], cset[2], cdec[2], said[2], tickets[2];
+byte heard[4];  /* by conductor: the shards whose heads have said that they have applied the step, and those whose replicas behind have */
 
 /* Workers. */
 bit lives[2] = 1;
@@ -187,6 +192,15 @@ inline answer(head,its) {
   fi
 }
 
+/* A replica tells the conductor that it has applied a step: a head, or the replica behind it (which is 0 or 1). */
+inline tell(who,what,whose,which) {
+  k = HEAD(at[who],0);
+  if
+  :: up[k] && at[k]==at[who] && decides[k] && cset[k] && crel[k]+1==what && cdec[k]==hdec[H(R(who,whose),what)] -> heard[2*k+which] = heard[2*k+which] | (1<<whose)
+  :: else
+  fi
+}
+
 /* The replica behind has everything that the head has. */
 inline caughtUp(who,whose) {
   if
@@ -198,13 +212,14 @@ inline caughtUp(who,whose) {
 inline apply(replica,step,set,decided) { app[replica] = step; hset[H(replica,step)] = set; hdec[H(replica,step)] = decided }
 
 /* A head has applied a step. It answers when the replica behind it has applied the step too. */
-inline tookStep(mine,here) {
-  keptStable[R(mine,here)] = app[R(mine,here)];
+inline tookStep(mine,its) {
+  keptStable[R(mine,its)] = app[R(mine,its)];
   if
-  :: next[R(mine,here)]==JOINING && lstep[R(mine,here)]==app[R(mine,here)] && ldec[R(mine,here)]==hdec[H(R(mine,here),app[R(mine,here)])] -> caughtUp(mine,here)
+  :: next[R(mine,its)]==JOINING && lstep[R(mine,its)]==app[R(mine,its)] && ldec[R(mine,its)]==hdec[H(R(mine,its),app[R(mine,its)])] -> caughtUp(mine,its)
   :: else
   fi;
-  answer(mine,here)
+  tell(mine,app[R(mine,its)],its,0);
+  answer(mine,its)
 }
 
 proctype Replica(byte i; byte s) {
@@ -257,12 +272,13 @@ end:
           :: app[R(i,s)]==x && hdec[H(R(i,s),x)]>=z
           :: else -> apply(R(i,s),x,y,z)
           fi;
+          tell(i,x,s,1);
           back[s]!stable,x,hdec[H(R(i,s),x)]
        :: msg==update && fence==promised[R(i,s)] && x!=rel[R(i,s)]+1
        :: msg==commit ->
           ok = app[R(i,s)]==x && hdec[H(R(i,s),x)]==z && fence==promised[R(i,s)];
           if
-          :: ok && x==rel[R(i,s)]+1 -> back[s]!stable,x,z
+          :: ok && x==rel[R(i,s)]+1 -> tell(i,x,s,1); back[s]!stable,x,z
           :: else
           fi
        :: msg==released ->
@@ -320,7 +336,7 @@ end:
        decides[i] = 1;
        crel[i] = (trel[R(i,0)]>trel[R(i,1)] -> trel[R(i,0)] : trel[R(i,1)]);
        assert(tapp[R(i,0)]>=crel[i] && tapp[R(i,1)]>=crel[i]);
-       cset[i] = 0; cdec[i] = 0; said[i] = 0;
+       cset[i] = 0; cdec[i] = 0; said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0;
        x = crel[i]+1;
        if
        :: tapp[R(i,0)]==x && tapp[R(i,1)]==x && tdec[R(i,0)]==tdec[R(i,1)] -> cset[i] = tset[R(i,0)]; cdec[i] = tdec[R(i,0)]
@@ -337,9 +353,9 @@ end:
 
   /* It decides a step. */
   :: d_step { ON && s==0 && LEADS(i) && decides[i] && !cset[i] && crel[i]<N && QUOTA==2 && (tickets[i] & ID(0,crel[i])) && (tickets[i] & ID(1,crel[i])) ->
-       cset[i] = ID(0,crel[i]) | ID(1,crel[i]); cdec[i] = at[i]; said[i] = 0 }
+       cset[i] = ID(0,crel[i]) | ID(1,crel[i]); cdec[i] = at[i]; said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0 }
   :: d_step { ON && LEADS(i) && decides[i] && !cset[i] && crel[i]<N && (QUOTA==1 || !lives[1-s]) && (tickets[i] & ID(s,crel[i])) ->
-       cset[i] = ID(s,crel[i]); cdec[i] = at[i]; said[i] = 0 }
+       cset[i] = ID(s,crel[i]); cdec[i] = at[i]; said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0 }
 
   /* A head gets the decision of a step. It applies the step, or replaces another decision of it, or has it already
    * and answers again. */
@@ -358,7 +374,7 @@ end:
        check() }
 
   /* The step is stable on every shard, so the conductor releases it. */
-  :: d_step { ON && s==0 && LEADS(i) && decides[i] && cset[i] && said[i]==3 ->
+  :: d_step { ON && s==0 && LEADS(i) && decides[i] && cset[i] && (said[i] | (heard[2*i] & (heard[2*i+1] | HEADALONE)))==3 ->
        crel[i] = crel[i]+1;
        assert(!fin[crel[i]] || fin[crel[i]]==cset[i]); /* S1 */
        fin[crel[i]] = cset[i];
@@ -368,13 +384,14 @@ end:
        :: else -> break
        od;
        if :: crel[i]>top -> top = crel[i] :: else fi;
-       cset[i] = 0; cdec[i] = 0; said[i] = 0; tickets[i] = 0;
+       cset[i] = 0; cdec[i] = 0; said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0; tickets[i] = 0;
        check() }
 
   /* A head learns that its step is released. */
   :: d_step { ON && LEADS(i) && TOGETHER(i,s) && decides[i] && promised[R(MATE(i,s),s)]==at[i] && rel[R(MATE(i,s),s)]<crel[i] && app[R(MATE(i,s),s)]==crel[i] ->
        z = R(MATE(i,s),s);
        rel[z] = crel[i];
+       keptStable[z] = 0; /* nobody waits for this answer any more */
        if :: linked[s] -> down[s]!released,crel[i],0,0,at[i] :: else fi;
        check() }
   od
@@ -406,7 +423,7 @@ end:
           x++
        :: else -> break
        od;
-       forget(i); decides[i] = 0; crel[i] = 0; cset[i] = 0; cdec[i] = 0; said[i] = 0; tickets[i] = 0 }
+       forget(i); decides[i] = 0; crel[i] = 0; cset[i] = 0; cdec[i] = 0; said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0; tickets[i] = 0 }
 
   /* It tells the coordinator that it has caught up. */
   :: d_step { ON && up[i] && named[i] && at[i]==newest && !whole[i] && !lacking[R(i,0)] && !lacking[R(i,1)] -> whole[i] = 1 }
@@ -479,7 +496,7 @@ end:
           x++
        :: else -> break
        od;
-       forget(i); decides[i] = 0; crel[i] = 0; cset[i] = 0; cdec[i] = 0; said[i] = 0; tickets[i] = 0 }
+       forget(i); decides[i] = 0; crel[i] = 0; cset[i] = 0; cdec[i] = 0; said[i] = 0; heard[2*i] = 0; heard[2*i+1] = 0; tickets[i] = 0 }
 
   /* The coordinator takes it for dead, and it does not know. */
   :: d_step { ON && faults && up[i] && STAYS(i) && in[newest]==3 -> faults--; named[i] = 0; away[i] = 1; whole[i] = 0 }
