@@ -11,25 +11,29 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// A follower is not refused while the line has not begun. Otherwise it would try again and again,
-// each time with memory for the sums of the shard.
-func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
+// ofOneShard returns a server of a run with one shard, and the chunks of that.
+func ofOneShard(t *testing.T, cfg Config) (*Server, kintsugi.ChunkRange) {
+	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{
-		Layout: l, Device: kernels.Host, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD},
-		LoadRunning: func(context.Context, kintsugi.View, *Shard) ([]kintsugi.Step, error) {
-			return make([]kintsugi.Step, len(l.Chunks)), nil
-		},
-	})
+	cfg.Layout, cfg.Device, cfg.Schedule = l, kernels.Host, conductor.Schedule{Rule: kintsugi.RuleSGD}
+	return New(cfg), l.Split(1)[0]
+}
+
+// A follower is not refused while the line has not begun. Otherwise it would try again and again,
+// each time with memory for the sums of the shard.
+func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
+	s, chunks := ofOneShard(t, Config{LoadRunning: func(_ context.Context, _ kintsugi.View, s *Shard) ([]kintsugi.Step, error) {
+		return make([]kintsugi.Step, s.Chunks.Hi-s.Chunks.Lo), nil
+	}})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
 		v := kintsugi.View{Number: 2, Line: 2, Keeps: 1, Lost: []kintsugi.ShardID{0}, Fence: 1, Replicas: 2, Chains: [][]kintsugi.ServerID{{0, 1}}, Servers: make([]kintsugi.Member, 2)}
-		r, err := s.newReplica(ctx, v, 0, l.Split(1)[0], 0)
+		r, err := s.newReplica(ctx, v, 0, chunks, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,20 +88,13 @@ func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
 // A replica whose parcels are too many begins again, and is waited for from then on: otherwise it
 // would have too many again and again while steps go on faster than it can take them in.
 func TestWhoIsOutpacedIsWaitedForWhenItConnectsAgain(t *testing.T) {
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := New(Config{
-		Layout: l, Device: kernels.Host, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD},
-		Load: func(context.Context, kintsugi.View, *Shard) error { return nil },
-	})
+	s, chunks := ofOneShard(t, Config{Load: func(context.Context, kintsugi.View, *Shard) error { return nil }})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
 		v := kintsugi.View{Number: 1, Line: 1, Fence: 1, Replicas: 2, Chains: [][]kintsugi.ServerID{{0, 1}}, Servers: make([]kintsugi.Member, 2)}
-		r, err := s.newReplica(ctx, v, 0, l.Split(1)[0], 0)
+		r, err := s.newReplica(ctx, v, 0, chunks, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,21 +9,12 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
-	"github.com/kintsugi-ml/kintsugi/kernels"
-	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
 // Whoever listens to the replica after a head hears what it answers to the head, for as long as it
 // listens. A head has no such answers.
 func TestWhoListensHearsTheAnswersToTheHead(t *testing.T) {
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := New(Config{
-		ID: 1, Layout: l, Device: kernels.Host, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD},
-		Load: func(context.Context, kintsugi.View, *Shard) error { return nil },
-	})
+	s, chunks := ofOneShard(t, Config{ID: 1, Load: func(context.Context, kintsugi.View, *Shard) error { return nil }})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
@@ -31,7 +22,7 @@ func TestWhoListensHearsTheAnswersToTheHead(t *testing.T) {
 		v := kintsugi.View{Number: 1, Line: 1, Fence: 1, Replicas: 2, Chains: [][]kintsugi.ServerID{{0, 1}}, Servers: make([]kintsugi.Member, 2)}
 		home := &tenure{view: v, replicas: make(map[kintsugi.ShardID]*replica)}
 		place := func(at int) *replica {
-			r, err := s.newReplica(ctx, v, 0, l.Split(1)[0], at)
+			r, err := s.newReplica(ctx, v, 0, chunks, at)
 			if err != nil {
 				t.Fatal(err)
 			}
