@@ -118,7 +118,7 @@ func TestDeathsThatMeetLeaveGoldWhatTheyLeft(t *testing.T) {
 	race.Skip(t)
 	for _, m := range []meeting{headAndTail, headAndWorker, serverAndCoordinator, joinerAgain, joinerAndSource, serverAsItNames} {
 		met, alone := 0, 0
-		for seed := range seeds(8, 2) {
+		for seed := range seeds(8, 3) {
 			cfg := meetRun(seed, 2)
 			cfg.Servers, cfg.Partial, cfg.RunEvery = max(cfg.Servers, 3), true, 2
 			cfg.Chunks = max(cfg.Chunks, cfg.Servers)
