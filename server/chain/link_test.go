@@ -271,3 +271,84 @@ func TestWhatAHeadSaysIsTrueOfItsChain(t *testing.T) {
 		}
 	}
 }
+
+// What a replica knows of the one after it counts from one connection to the next, or does not.
+func TestWhatALinkRemembers(t *testing.T) {
+	joining := func() chain.Link {
+		l := chain.New(true)
+		l.Connected(false)
+		return l
+	}
+	waits := func(l *chain.Link) bool {
+		said, _ := l.Answer(stable(100, 1))
+		return len(said) == 0
+	}
+	relaxed := func(next bool) chain.Link {
+		l := chain.New(true)
+		l.Relax(next, 5, 3)
+		return l
+	}
+	for _, c := range []struct {
+		name string
+		link chain.Link
+		do   func(l *chain.Link)
+		want bool // it waits for the answer of the one after
+	}{
+		{"one that counts", chain.New(true), func(*chain.Link) {}, true},
+		{"one that catches up", joining(), func(*chain.Link) {}, false},
+		{"it connects again, and has caught up", joining(), func(l *chain.Link) { l.Connected(true) }, true},
+		{"nobody connects to a tail", chain.Link{}, func(l *chain.Link) { l.Connected(true) }, false},
+		{"a tail waits for nobody", chain.Link{}, (*chain.Link).Wait, false},
+		{"it was outpaced", joining(), (*chain.Link).Wait, true},
+		{"it was outpaced, and connects again", joining(), func(l *chain.Link) { l.Wait(); l.Connected(false) }, true},
+		{"it was outpaced, caught up, and has nothing again", joining(), func(l *chain.Link) { l.Wait(); l.Connected(true); l.Connected(false) }, false},
+		{"it is where this one is", joining(), func(l *chain.Link) { l.Follows(3, 3) }, false},
+		{"it is a step behind, once", joining(), func(l *chain.Link) { l.Follows(2, 3) }, false},
+		{"it is a step behind, and again", joining(), func(l *chain.Link) { l.Follows(2, 3); l.Follows(3, 4) }, true},
+		{"it falls back to twice as far", joining(), func(l *chain.Link) { l.Follows(5, 10); l.Follows(6, 16) }, true},
+		{"it falls back, to less than that", joining(), func(l *chain.Link) { l.Follows(5, 10); l.Follows(6, 15) }, false},
+		{"it falls back on another connection", joining(), func(l *chain.Link) { l.Follows(5, 10); l.Connected(false); l.Follows(6, 16) }, false},
+		{"it was far behind when it counted", chain.New(true), func(l *chain.Link) { l.Follows(1, 10); l.Follows(1, 20); l.Connected(false) }, false},
+		{"the next answers, and has not heard where those behind stand", relaxed(true), func(*chain.Link) {}, true},
+		{"a head with a next", relaxed(false), func(*chain.Link) {}, true},
+		{"they have the step before", relaxed(true), func(l *chain.Link) { l.Heard(stable(5, 3), 5, 3) }, false},
+		{"they have one before that", relaxed(true), func(l *chain.Link) { l.Heard(stable(4, 3), 5, 3) }, true},
+		{"they have another decision of it", relaxed(true), func(l *chain.Link) { l.Heard(stable(5, 2), 5, 3) }, true},
+		{"they have a later one", relaxed(true), func(l *chain.Link) { l.Heard(stable(6, 1), 5, 3) }, false},
+		{"they say that they have it", relaxed(true), func(l *chain.Link) { l.Heard(kintsugi.Taken{Released: 5}, 5, 3) }, false},
+		{"they say that they have one before", relaxed(true), func(l *chain.Link) { l.Heard(kintsugi.Taken{Released: 4}, 5, 3) }, true},
+	} {
+		if c.do(&c.link); waits(&c.link) != c.want {
+			t.Errorf("%s: waited for is %v", c.name, !c.want)
+		}
+	}
+}
+
+// The one after may have applied a step before this one has. It has caught up if that is the same
+// decision of the step.
+func TestOneThatHasAStepFirstHasCaughtUp(t *testing.T) {
+	for decided, want := range map[kintsugi.Fence]bool{1: false, 2: true} {
+		l := chain.New(true)
+		l.Connected(false)
+		l.Heard(stable(1, decided), 0, 0)
+		said, joined := l.Answer(stable(1, 2))
+		if joined != want || len(said) != 1 {
+			t.Errorf("decision %d: it has caught up is %v; %+v is said", decided, joined, said)
+		}
+	}
+}
+
+// A released step needs no answer. A later one does.
+func TestTheAnswerToAReleasedStepIsDropped(t *testing.T) {
+	l := chain.New(true)
+	l.Answer(stable(2, 1))
+	if l.Released(1); !l.Waits() {
+		t.Error("the answer to step 2 is dropped when step 1 is released")
+	}
+	if l.Released(2); l.Waits() {
+		t.Error("the answer to step 2 waits although step 2 is released")
+	}
+	if said, _ := l.Heard(stable(2, 1), 2, 1); len(said) > 0 {
+		t.Errorf("of a released step, %+v is said", said)
+	}
+}
