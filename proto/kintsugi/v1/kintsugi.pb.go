@@ -2081,7 +2081,7 @@ func (x *Take) GetFence() uint64 {
 	return 0
 }
 
-// From the conductor to the replica after a head: send me your Stable too.
+// Listen goes to the replica after a head, whose Stable then goes to the conductor too.
 type Listen struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
