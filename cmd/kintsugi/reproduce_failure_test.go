@@ -32,7 +32,7 @@ func TestReproduceFailure(t *testing.T) {
 	if shipped.Preset != "checkpoint:shipped" {
 		shipped, stateless = stateless, shipped
 	}
-	if shipped.Redone < 25 || stateless.Redone != 0 || stateless.Pending[0] < 1 || !(stateless.Gap[0] >= 1) || !stateless.Final.Known() {
+	if shipped.Redone < 25 || stateless.Redone != 0 || stateless.Pending[0] < 1 || !(stateless.Gap[0] >= 0.9) || !stateless.Final.Known() {
 		t.Errorf("shipped has redone %v steps, stateless %v; %v gradients in outages of %v s, %v at the end",
 			shipped.Redone, stateless.Redone, stateless.Pending, stateless.Gap, stateless.Final)
 	}
