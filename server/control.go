@@ -73,7 +73,10 @@ func (t *tenure) listen(id kintsugi.ShardID, out *outbox[kintsugi.ReplicaMessage
 	if r == nil || r.at == 0 {
 		return fmt.Errorf("%w: no replica of shard %d follows another one on this server in view %d", kintsugi.ErrStaleView, id, t.view.Number)
 	}
-	return r.do(func() { r.hearing = append(r.hearing, out) })
+	return r.do(func() {
+		r.forget(out) // if it is asked for again
+		r.hearing = append(r.hearing, out)
+	})
 }
 
 // takenBy sends the replica's answers to out as well. If out belongs to a new conductor, it sends

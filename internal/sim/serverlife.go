@@ -279,7 +279,11 @@ func (s *serverLife) take(e *end, first any) {
 		return
 	}
 	r := t.replica(first)
-	if _, ok := first.(listenCall); ok && r != nil && r.at > 0 {
+	if _, ok := first.(listenCall); ok {
+		if r == nil || r.at == 0 {
+			e.close(errOver)
+			return
+		}
 		e.hear = func(any) {}
 		r.hearing = append(r.hearing, e)
 		e.pump()
@@ -290,9 +294,6 @@ func (s *serverLife) take(e *end, first any) {
 		return
 	}
 	switch first.(type) {
-	case listenCall:
-		e.close(errOver)
-		return
 	case controlCall:
 		e.hear = func(m any) { r.control(e, m.(sealed)) }
 	case pushCall:
